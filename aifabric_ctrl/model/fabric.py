@@ -1,0 +1,195 @@
+"""The fabric as the compiler, the CLI and the API see it: one immutable snapshot.
+
+``Fabric`` is produced by the engine from what switches, links and hosts did; paths and views read it and never change
+it.  ``graph`` is the networkx view.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv4Address, IPv6Address
+
+import networkx as nx
+
+from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef, dpid_text, mac_text
+
+Address = IPv4Address | IPv6Address
+
+
+class PortRole(enum.Enum):
+    """What a port is for.  Nothing is learned or forwarded on UNKNOWN; RESERVED ports are never links or hosts."""
+
+    UNKNOWN = "unknown"
+    EDGE = "edge"
+    FABRIC = "fabric"
+    RESERVED = "reserved"
+
+
+class Role(enum.Enum):
+    """A switch's place: LEAF has edge ports; SPINE only connects switches."""
+
+    LEAF = "leaf"
+    SPINE = "spine"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One port as the switch describes it.
+
+    ``live`` is OFPPS_LIVE; ``ever_live`` says whether the switch was ever seen to set it, because some never do
+    (DESIGN invariant 13): a port is usable when LIVE is set (once ever seen set) and LINK_DOWN is clear.
+    """
+
+    number: PortNo
+    name: str = ""
+    mac: int = 0
+    admin_down: bool = False
+    link_down: bool = False
+    live: bool = True
+    ever_live: bool = False
+    speed_bps: int = 0
+    role: PortRole = PortRole.UNKNOWN
+
+    @property
+    def usable(self) -> bool:
+        return not self.admin_down and not self.link_down and (self.live or not self.ever_live)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a switch can do; found at the handshake, never assumed from its name."""
+
+    tables: int = 254
+    max_groups: int = 0xFFFFFF00
+    max_meters: int = 0
+    bundles: bool = False
+    nicira: bool = False  # register moves and masked udp_src, i.e. Open vSwitch
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One switch.
+
+    Attributes:
+        connected: an OpenFlow session is up.  False does not mean dead: it keeps forwarding (fail static).
+        programmed: its tables are known to hold what was compiled for it; transit through it is not planned before.
+        complete: every port's role is known.
+    """
+
+    dpid: Dpid
+    name: str = ""
+    address: str = ""
+    connected: bool = False
+    programmed: bool = False
+    ports: Mapping[PortNo, Port] = field(default_factory=dict)
+    features: Features = Features()
+
+    @property
+    def text(self) -> str:
+        return self.name or dpid_text(self.dpid)
+
+
+class LinkState(enum.Enum):
+    """A cable between two switches.
+
+    ``UP`` carries traffic; ``HELD`` works again but waits out its hold-down; ``ONE_WAY`` was heard from one end only;
+    ``QUARANTINED`` contradicts the roles found so far (DESIGN 3, "What is a link").
+    """
+
+    UP = "up"
+    DOWN = "down"
+    HELD = "held"
+    ONE_WAY = "one-way"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One cable, ends in order (``a < b``).
+
+    ``settled`` is True once both ends have acknowledged tables that use it; only then may switches elsewhere count on
+    it (make before break: downstream before upstream).
+    """
+
+    a: PortRef
+    b: PortRef
+    state: LinkState = LinkState.UP
+    settled: bool = True
+
+    def other(self, end: PortRef) -> PortRef:
+        return self.b if end == self.a else self.a
+
+
+class Reach(enum.IntEnum):
+    """How far a host's address has been spread; one step up or down at a time, each after the barriers of the last.
+
+    TOMBSTONE: only a drop rule at its old leaf.  LOCAL: its own leaf routes to it.  ROUTED: every switch does.
+    REACHABLE: source leaves let traffic to it in.
+    """
+
+    TOMBSTONE = 0
+    LOCAL = 1
+    ROUTED = 2
+    REACHABLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One address at one port.  A machine with several addresses is several of these with one MAC."""
+
+    ip: Address
+    mac: int
+    at: PortRef
+    reach: Reach = Reach.REACHABLE
+    tenant: int = 1
+    verified: bool = True  # answered a probe at its port
+    since_s: float = 0.0
+    seen_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.ip} ({mac_text(self.mac)}) at {self.at}"
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A snapshot; equal inputs compile to equal tables."""
+
+    switches: Mapping[Dpid, Switch] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    hosts: Mapping[Address, Host] = field(default_factory=dict)
+    tombstones: frozenset[tuple[Dpid, Address]] = frozenset()  # hosts that left; still dropped at their old leaf
+
+    @cached_property
+    def graph(self) -> nx.MultiGraph:
+        """Switches by dpid, one edge a cable keyed by the ``a`` end, with ``state`` and ``ports`` ({dpid: port})."""
+        graph = nx.MultiGraph()
+        for dpid, switch in self.switches.items():
+            graph.add_node(dpid, name=switch.text, role=self.roles[dpid].value)
+        for link in self.links:
+            graph.add_edge(
+                link.a.dpid,
+                link.b.dpid,
+                key=(link.a, link.b),
+                state=link.state.value,
+                ports={link.a.dpid: link.a.port, link.b.dpid: link.b.port},
+            )
+        return graph
+
+    @cached_property
+    def roles(self) -> Mapping[Dpid, Role]:
+        """LEAF: has an edge port that carries a host, or an edge port that is up.  SPINE: joined to a LEAF otherwise."""
+        housed = {h.at.dpid for h in self.hosts.values()}
+        roles: dict[Dpid, Role] = {}
+        for dpid, switch in self.switches.items():
+            edge_up = any(p.role is PortRole.EDGE and not p.link_down and not p.admin_down for p in switch.ports.values())
+            roles[dpid] = Role.LEAF if dpid in housed or edge_up else Role.UNKNOWN
+        for link in self.links:
+            for end, far in ((link.a, link.b), (link.b, link.a)):
+                if roles.get(end.dpid) is Role.UNKNOWN and roles.get(far.dpid) is Role.LEAF:
+                    roles[end.dpid] = Role.SPINE
+        return roles
