@@ -1,0 +1,82 @@
+"""What the northbound may see of the engine: one read-only value, cheap to make, safe to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aifabric_ctrl.model.fabric import Fabric
+from aifabric_ctrl.model.ids import Dpid, PortRef
+from aifabric_ctrl.model.intent import Intent
+from aifabric_ctrl.model.rules import Desired
+
+
+@dataclass(frozen=True, slots=True)
+class FailedObject:
+    """One object a switch refused, as text, with the switch's error and the reason the object should exist."""
+
+    object: str
+    error: str
+    why: str
+    retries: int
+    retry_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchStatus:
+    """One switch's synchronisation.
+
+    ``sync`` is one of: away, reading, settling, syncing, in_sync, failed.  ``pending`` counts objects sent and not yet
+    covered by a barrier.
+    """
+
+    sync: str
+    flows: int = 0
+    groups: int = 0
+    meters: int = 0
+    pending: int = 0
+    failed: tuple[FailedObject, ...] = ()
+    foreign: tuple[str, ...] = ()
+    fail_mode: str = ""
+    connected_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One line of the journal; ids rise by one, so a reader can ask for what came after the last it saw."""
+
+    id: int
+    at_s: float
+    severity: str
+    kind: str
+    text: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Convergence:
+    """From an event that changed the plan to the last barrier of what it changed."""
+
+    cause: str
+    at_s: float
+    duration_ms: float
+    messages: int
+    switches: int
+
+
+@dataclass(frozen=True)
+class EngineView:
+    """Everything the CLI, the API and the dashboard read."""
+
+    now_s: float
+    ready: bool
+    not_ready: tuple[str, ...]
+    fabric: Fabric
+    intent: Intent
+    desired: Desired
+    switches: Mapping[Dpid, SwitchStatus]
+    bfd: Mapping[PortRef, str] = field(default_factory=dict)
+    held_until_s: Mapping[PortRef, float] = field(default_factory=dict)
+    journal: Sequence[JournalEntry] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+    convergence: Sequence[Convergence] = ()
