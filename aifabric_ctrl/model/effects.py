@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from aifabric_ctrl.model.events import Session
 from aifabric_ctrl.model.fabric import Host, Link
-from aifabric_ctrl.model.ids import PORT_CONTROLLER, Dpid, PortNo
+from aifabric_ctrl.model.ids import PORT_CONTROLLER, Dpid, PortNo, PortRef
 from aifabric_ctrl.model.rules import Action, Flow, Group, Meter
 
 
@@ -92,11 +92,10 @@ class SavePorts:
 
 
 @dataclass(frozen=True, slots=True)
-class SetBfd:
-    """Want BFD on exactly these ports of a switch, with this interval; an empty set turns ours off."""
+class WantBfd:
+    """Want BFD on both ends of exactly these links (the whole set at this moment), with this interval."""
 
-    dpid: Dpid
-    ports: frozenset[PortNo]
+    links: tuple[tuple[PortRef, PortRef], ...]
     interval_ms: int
 
 
@@ -110,4 +109,4 @@ class Journal:
     data: Mapping[str, object] = field(default_factory=dict)
 
 
-Effect = SendPlan | PacketOut | ReadTables | CloseSession | SaveHost | SaveLink | SavePorts | SetBfd | Journal
+Effect = SendPlan | PacketOut | ReadTables | CloseSession | SaveHost | SaveLink | SavePorts | WantBfd | Journal

@@ -1,8 +1,8 @@
 """How we recognise our own objects on a switch, also after a restart or in somebody else's dump.
 
-Flows carry a cookie: 16 bits namespace, 12 bits page, 4 bits zero, 32 bits hash of the owner's name.  The page spreads entries evenly
-so that a read-back can ask for a slice by cookie mask (DESIGN invariant 1).  Groups and meters have no cookie and are
-ours by id range.
+Flows carry a cookie: 16 bits namespace, 12 bits page, 4 bits zero, 32 bits hash of the owner's name.  The page spreads
+entries evenly so that a read-back can ask for a slice by cookie mask (DESIGN invariant 1).  Groups and meters have no
+cookie and are ours by id range.
 """
 
 from __future__ import annotations

@@ -1,0 +1,133 @@
+"""Difference and order: make before break on one switch.
+
+The order is one table, read top to bottom (DESIGN invariant 2)::
+
+    meters put          a rule may not name a meter that is not there
+    groups put          leaves of the chain first: a group may not name one that is not there
+    flows put           last table first: a packet never reaches a table that does not know it yet
+    flows deleted       first table first
+    groups deleted      users first
+    meters deleted
+
+A barrier follows each stage.  Groups and flows of one plan may be committed as one bundle by the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from aifabric_ctrl.model.effects import Change, Stage
+from aifabric_ctrl.model.errors import ContractError
+from aifabric_ctrl.model.rules import Flow, Group, Meter, Tables
+from aifabric_ctrl.plan.believed import Believed
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What to do to one switch."""
+
+    meters_put: tuple[Change, ...] = ()
+    groups_put: tuple[Change, ...] = ()
+    flows_put: tuple[Change, ...] = ()
+    flows_deleted: tuple[Change, ...] = ()
+    groups_deleted: tuple[Change, ...] = ()
+    meters_deleted: tuple[Change, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of messages without barriers."""
+        return (
+            len(self.meters_put)
+            + len(self.groups_put)
+            + len(self.flows_put)
+            + len(self.flows_deleted)
+            + len(self.groups_deleted)
+            + len(self.meters_deleted)
+        )
+
+
+def difference(desired: Tables, believed: Believed, now: float, *, additions_only: bool = False) -> Delta:
+    """What turns ``believed`` into ``desired``; refused objects wait for their retry.
+
+    Args:
+        additions_only: install what is missing and touch nothing else (a switch whose surroundings are not known yet).
+    """
+
+    def puts(wanted: Mapping[object, Flow | Group | Meter], there: Mapping[object, Flow | Group | Meter]) -> tuple[Change, ...]:
+        return tuple(
+            Change("put", item, exists=key in there)
+            for key, item in wanted.items()
+            if there.get(key) != item and not (additions_only and key in there) and not believed.waiting(item, now)
+        )
+
+    def deletes(wanted: Mapping[object, object], there: Mapping[object, Flow | Group | Meter]) -> tuple[Change, ...]:
+        if additions_only:
+            return ()
+        return tuple(Change("delete", item) for key, item in there.items() if key not in wanted)
+
+    return Delta(
+        meters_put=puts(desired.meters, believed.meters),  # type: ignore[arg-type]
+        groups_put=puts(desired.groups, believed.groups),  # type: ignore[arg-type]
+        flows_put=puts(desired.flows, believed.flows),  # type: ignore[arg-type]
+        flows_deleted=deletes(desired.flows, believed.flows),  # type: ignore[arg-type]
+        groups_deleted=deletes(desired.groups, believed.groups),  # type: ignore[arg-type]
+        meters_deleted=deletes(desired.meters, believed.meters),  # type: ignore[arg-type]
+    )
+
+
+def stages(delta: Delta) -> tuple[Stage, ...]:
+    """The table above; empty stages are left out, so an unchanged plan is ()."""
+    ordered: list[Stage] = []
+
+    def add(name: str, changes: Iterable[Change]) -> None:
+        some = tuple(changes)
+        if some:
+            ordered.append(Stage(name, some))
+
+    add("meters put", delta.meters_put)
+    by_depth = group_depths({c.object.group_id: c.object for c in delta.groups_put if isinstance(c.object, Group)})
+    for depth in range(max(by_depth.values(), default=-1) + 1):
+        add(f"groups put {depth}", (c for c in delta.groups_put if by_depth[_group(c).group_id] == depth))
+    for table in sorted({_flow(c).table for c in delta.flows_put}, reverse=True):
+        add(f"flows put table {table}", (c for c in delta.flows_put if _flow(c).table == table))
+    for table in sorted({_flow(c).table for c in delta.flows_deleted}):
+        add(f"flows deleted table {table}", (c for c in delta.flows_deleted if _flow(c).table == table))
+    by_depth = group_depths({c.object.group_id: c.object for c in delta.groups_deleted if isinstance(c.object, Group)})
+    for depth in range(max(by_depth.values(), default=-1), -1, -1):
+        add(f"groups deleted {depth}", (c for c in delta.groups_deleted if by_depth[_group(c).group_id] == depth))
+    add("meters deleted", delta.meters_deleted)
+    return tuple(ordered)
+
+
+def group_depths(groups: Mapping[int, Group]) -> dict[int, int]:
+    """How deep the chain below each group is, counting only groups in the mapping: 0 names none of them.
+
+    Raises:
+        ContractError: groups name each other in a circle.
+    """
+    depths: dict[int, int] = {}
+
+    def depth(group_id: int, above: tuple[int, ...]) -> int:
+        if group_id in above:
+            raise ContractError(f"group {group_id:#x} names itself through {[hex(g) for g in above]}")
+        if group_id not in depths:
+            below = [depth(g, (*above, group_id)) for g in groups[group_id].references() if g in groups]
+            depths[group_id] = 1 + max(below) if below else 0
+        return depths[group_id]
+
+    for group_id in groups:
+        depth(group_id, ())
+    return depths
+
+
+def _group(change: Change) -> Group:
+    if not isinstance(change.object, Group):
+        raise ContractError("a group stage holds something else")
+    return change.object
+
+
+def _flow(change: Change) -> Flow:
+    if not isinstance(change.object, Flow):
+        raise ContractError("a flow stage holds something else")
+    return change.object
