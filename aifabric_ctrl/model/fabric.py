@@ -182,14 +182,25 @@ class Fabric:
 
     @cached_property
     def roles(self) -> Mapping[Dpid, Role]:
-        """LEAF: has an edge port that carries a host, or an edge port that is up.  SPINE: joined to a LEAF otherwise."""
+        """Each switch's role from the graph.
+
+        A switch that houses hosts is a LEAF.  One that houses none is a SPINE when it is joined to a LEAF (a stray port
+        that is up does not make it one), and otherwise a LEAF when it has an edge port that is up: a rack whose hosts
+        have not spoken yet.
+        """
         housed = {h.at.dpid for h in self.hosts.values()}
-        roles: dict[Dpid, Role] = {}
-        for dpid, switch in self.switches.items():
-            edge_up = any(p.role is PortRole.EDGE and not p.link_down and not p.admin_down for p in switch.ports.values())
-            roles[dpid] = Role.LEAF if dpid in housed or edge_up else Role.UNKNOWN
+        neighbours: dict[Dpid, set[Dpid]] = {dpid: set() for dpid in self.switches}
         for link in self.links:
-            for end, far in ((link.a, link.b), (link.b, link.a)):
-                if roles.get(end.dpid) is Role.UNKNOWN and roles.get(far.dpid) is Role.LEAF:
-                    roles[end.dpid] = Role.SPINE
-        return roles
+            if link.state is not LinkState.QUARANTINED and link.a.dpid in neighbours and link.b.dpid in neighbours:
+                neighbours[link.a.dpid].add(link.b.dpid)
+                neighbours[link.b.dpid].add(link.a.dpid)
+        open_edge = {
+            dpid
+            for dpid, switch in self.switches.items()
+            if any(p.role is PortRole.EDGE and not p.link_down and not p.admin_down for p in switch.ports.values())
+        }
+        leaves = {d for d in self.switches if d in housed or (d in open_edge and not neighbours[d] & housed)}
+        return {
+            dpid: Role.LEAF if dpid in leaves else Role.SPINE if neighbours[dpid] & leaves else Role.UNKNOWN
+            for dpid in self.switches
+        }

@@ -1,0 +1,293 @@
+"""The step loop: events in, effects out, one caller, no I/O.
+
+::
+
+    event --> step(): intake / discovery / links / hosts / sync    marks what changed
+    queue empty --> flush(): fabric -> compile -> difference -> stages -> SendPlan
+    barriers --> fences open --> hosts and links take their next step --> flush() again
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from aifabric_ctrl.compile import Cache, compile_fabric
+from aifabric_ctrl.engine.context import Context
+from aifabric_ctrl.engine.discovery import Discovery
+from aifabric_ctrl.engine.fences import Fence, Fences
+from aifabric_ctrl.engine.holding import Holding
+from aifabric_ctrl.engine.hosts import Hosts
+from aifabric_ctrl.engine.intake import Intake
+from aifabric_ctrl.engine.links import LinkKey, Links
+from aifabric_ctrl.engine.snapshot import Snapshot
+from aifabric_ctrl.engine.switches import Switches
+from aifabric_ctrl.engine.sync import Sync
+from aifabric_ctrl.engine.view import Convergence, EngineView
+from aifabric_ctrl.model import events as ev
+from aifabric_ctrl.model.effects import Effect, ReadTables, WantBfd
+from aifabric_ctrl.model.fabric import Address, PortRole
+from aifabric_ctrl.model.ids import PortRef, dpid_text
+from aifabric_ctrl.model.intent import Intent
+from aifabric_ctrl.model.rules import Desired
+
+CONVERGENCES_KEPT = 1000
+STEPS_PER_FLUSH = 8  # a host takes two steps, a link one; more than a few in one flush would be a loop
+
+
+class Engine:
+    """Deterministic controller core.
+
+    Args:
+        intent: validated settings.
+        entropy: at least 16 random bytes from the shell; the key of our LLDP tokens is made from them.
+    """
+
+    def __init__(self, intent: Intent, entropy: bytes) -> None:
+        self._context = Context(intent)
+        self._switches = Switches(self._context)
+        self._snapshot = Snapshot(self._context, self._switches)
+        self._links = Links(self._context, self._switches, lambda: self._snapshot.fabric.roles)
+        self._discovery = Discovery(self._context, self._switches, self._links, entropy)
+        self._hosts = Hosts(self._context, self._switches, self._discovery.host_seen)
+        self._holding = Holding(self._context, self._switches)
+        self._intake = Intake(self._context, self._switches, self._discovery, self._hosts, self._holding)
+        self._sync = Sync(self._context, self._switches)
+        self._fences = Fences()
+        self._cache = Cache()
+        self._desired = Desired({})
+        self._cause: tuple[str, float] | None = None
+        self._convergence: deque[Convergence] = deque(maxlen=CONVERGENCES_KEPT)
+        self._bfd: dict[PortRef, str] = {}
+        self._bfd_wanted: tuple[LinkKey, ...] | None = None
+        self._arrived: set[Address] = set()  # became REACHABLE; their held packets go once that is installed
+        self._changed = False
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def step(self, event: ev.Event) -> list[Effect]:
+        """Take one event.  Tables are not touched before :meth:`flush`."""
+        self._context.now = max(self._context.now, event.at)
+        match event:
+            case ev.FrameIn():
+                self._intake.frame(event)
+            case ev.PlanAcked():
+                self._fences.acked(event.session, event.plan)
+                self._changed |= self._sync.acked(event)
+            case ev.PortChanged():
+                self._port_changed(event)
+            case ev.SwitchConnected():
+                self._connected(event)
+            case ev.SwitchGone():
+                self._gone(event)
+            case ev.TablesRead():
+                self._tables_read(event)
+            case ev.ObjectRefused():
+                self._sync.refused(event, self._desired)
+                self._changed = True
+            case ev.BfdReport():
+                self._bfd_reported(event)
+            case ev.OddFrame():
+                self._odd(event)
+            case ev.DuplicateVerdict():
+                text = f"{dpid_text(event.dpid)} is claimed twice: {event.winner} stays, {event.loser} was closed"
+                data = {"dpid": dpid_text(event.dpid), "winner": event.winner, "loser": event.loser}
+                self._context.note("alarm", "duplicate_dpid", text, data)
+            case ev.Remembered():
+                self._remembered(event)
+            case ev.Tick():
+                pass
+        self._tick()
+        return self._context.take()
+
+    def _tick(self) -> None:
+        self._discovery.tick()
+        self._links.tick()
+        self._hosts.tick()
+        self._holding.tick()
+
+    def _remembered(self, event: ev.Remembered) -> None:
+        for dpid, ports in event.switches.items():
+            self._switches.remember(dpid)
+            self._discovery.remember(dpid, {n: PortRole(r) for n, r in ports.items()})
+        for link in event.links:
+            for end in (link.a, link.b):
+                self._switches.remember(end.dpid)
+        self._links.restore(event.links, event.held_until_s)
+        self._hosts.restore(event.hosts)
+        if event.switches or event.hosts:
+            text = f"remembered {len(event.switches)} switches, {len(event.links)} links, {len(event.hosts)} hosts"
+            self._context.note("info", "restored", text)
+
+    def _connected(self, event: ev.SwitchConnected) -> None:
+        record, before = self._switches.connected(event)
+        self._fences.keep_sessions({r.session for r in self._switches if r.session is not None})
+        self._context.note(
+            "info", "switch_connected", f"{record.text} connected from {event.address}", {"dpid": dpid_text(event.dpid)}
+        )
+        self._discovery.switch_connected(record, before)
+        self._context.emit(ReadTables(event.session))
+        self._changed = True
+
+    def _gone(self, event: ev.SwitchGone) -> None:
+        record = self._switches.gone(event)
+        self._fences.session_ended(event.session)
+        if record is not None:
+            text = f"{record.text}: {event.reason}; it keeps forwarding with the tables it has"
+            self._context.note("warning", "switch_gone", text, {"dpid": dpid_text(record.dpid)})
+            self._changed = True
+
+    def _port_changed(self, event: ev.PortChanged) -> None:
+        change = self._switches.port_changed(event)
+        if change is None:
+            return
+        record, before, after = change
+        ref = PortRef(record.dpid, event.port.number)
+        if after is None:
+            self._discovery.port_removed(ref)
+            self._note_cause(f"{record.port_text(ref.port)} removed", event.at)
+        else:
+            self._discovery.port_changed(ref, before, after)
+            if before is not None and before.usable != after.usable:
+                self._note_cause(f"{record.port_text(ref.port)} {'up' if after.usable else 'down'}", event.at)
+            if before is not None and before.link_down and not after.link_down:
+                self._hosts.carrier_back(ref)
+        self._changed = True
+
+    def _note_cause(self, text: str, at: float) -> None:
+        if self._cause is None:
+            self._cause = (text, at)
+
+    def _tables_read(self, event: ev.TablesRead) -> None:
+        if self._sync.read(event):
+            self._changed = True
+
+    def _bfd_reported(self, event: ev.BfdReport) -> None:
+        record = self._switches.by_dpid.get(event.dpid)
+        for ref in [r for r in self._bfd if r.dpid == event.dpid]:
+            del self._bfd[ref]
+        for number, state in event.states.items():
+            ref = PortRef(event.dpid, number)
+            self._bfd[ref] = state
+            self._links.bfd_state(ref, state)
+        if record is not None and record.fail_mode != event.fail_mode:
+            record.fail_mode = event.fail_mode
+            if event.fail_mode and event.fail_mode != "secure":
+                text = f"{record.text}: fail mode {event.fail_mode!r} would flood without a controller; set it to secure"
+                self._context.note("alarm", "fail_mode_unsafe", text, {"dpid": dpid_text(event.dpid)})
+        if event.error:
+            self._context.note_quietly(event.dpid, "warning", "bfd_problem", event.error, {"dpid": dpid_text(event.dpid)})
+
+    def _odd(self, event: ev.OddFrame) -> None:
+        self._context.count(event.kind)
+        record = self._switches.of_session(event.session)
+        where = f"{record.text}: " if record is not None else ""
+        self._context.note_quietly((event.kind, event.session), "warning", event.kind, where + event.text)
+
+    # -- consequences --------------------------------------------------------------------------------------------------
+
+    def flush(self, now: float) -> list[Effect]:
+        """Compile and send what changed.  Call when no event is waiting; cheap when nothing changed."""
+        self._context.now = max(self._context.now, now)
+        for _ in range(STEPS_PER_FLUSH):
+            opened = self._open_fences()
+            self._purge_hosts_on_cables()
+            if self._changed or self._links.dirty or self._hosts.dirty or self._discovery.dirty or self._sync.retry_due():
+                self._plan()
+            elif not opened:
+                break
+        self._want_bfd()
+        return self._context.take()
+
+    def _open_fences(self) -> bool:
+        fences = self._fences.take_open(self._context.now)
+        for fence in fences:
+            self._links.settle(fence.links)
+            self._arrived.update(self._hosts.step(fence.hosts))
+            for ip in fence.announced:
+                self._holding.release(ip)
+            if fence.cause:
+                took = (self._context.now - fence.cause_at) * 1000
+                self._convergence.append(Convergence(fence.cause, fence.cause_at, took, fence.messages, fence.switches))
+        return bool(fences)
+
+    def _purge_hosts_on_cables(self) -> None:
+        if self._discovery.dirty:
+            for record in self._links.by_key.values():
+                if not record.quarantined:
+                    for end in record.key:
+                        self._hosts.port_became_fabric(end)
+
+    def _plan(self) -> None:
+        fabric = self._snapshot.build(self._links.snapshot(), self._hosts.by_ip, frozenset(self._hosts.tombstones))
+        self._desired = compile_fabric(fabric, self._context.intent, self._cache)
+        self._changed = self._links.dirty = self._hosts.dirty = self._discovery.dirty = False
+        programmed = [r.programmed for r in self._switches]
+        sent = self._sync.send(self._desired, fabric, self._discovery.complete)
+        self._changed = programmed != [r.programmed for r in self._switches]
+        waiting_hosts, waiting_links = self._fences.waits_for()
+        hosts = [ip for ip in self._hosts.stepping() if ip not in waiting_hosts]
+        links = [k for k in self._links.unsettled() if k not in waiting_links]
+        announced, self._arrived = sorted(self._arrived, key=str), set()
+        cause, self._cause = self._cause, None
+        if not (hosts or links or announced or sent.plans):
+            return
+        fence = Fence(self._context.now, self._sync.outstanding(), hosts, links, announced)
+        if cause is not None and sent.plans:
+            fence.cause, fence.cause_at = cause
+            fence.messages, fence.switches = sent.messages, len(sent.plans)
+        self._fences.add(fence)
+
+    def _want_bfd(self) -> None:
+        if not self._context.intent.bfd:
+            return
+        wanted = self._links.wanted_bfd()
+        if wanted != self._bfd_wanted:
+            self._bfd_wanted = wanted
+            self._context.emit(WantBfd(wanted, self._context.intent.bfd_interval_ms))
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`step` with a Tick and :meth:`flush` are due even if nothing happens (monotonic s)."""
+        deadlines = (
+            self._discovery.next_deadline(),
+            self._links.next_deadline(),
+            self._hosts.next_deadline(),
+            self._holding.next_deadline(),
+            self._fences.next_deadline(),
+            self._sync.next_deadline(),
+        )
+        return min((d for d in deadlines if d is not None), default=None)
+
+    # -- for people ----------------------------------------------------------------------------------------------------
+
+    def view(self) -> EngineView:
+        """A read-only picture of this moment."""
+        reasons = self._not_ready()
+        return EngineView(
+            now_s=self._context.now,
+            ready=not reasons,
+            not_ready=reasons,
+            fabric=self._snapshot.with_seen(self._hosts.seen),
+            intent=self._context.intent,
+            desired=self._desired,
+            switches={r.dpid: self._switches.status(r, self._desired.tables.get(r.dpid)) for r in self._switches},
+            bfd=dict(self._bfd),
+            held_until_s=self._links.held_until(),
+            journal=tuple(self._context.journal),
+            counters=dict(self._context.counters),
+            convergence=tuple(self._convergence),
+        )
+
+    def _not_ready(self) -> tuple[str, ...]:
+        connected = [r for r in self._switches if r.session is not None]
+        reasons = [] if connected else ["no switch is connected"]
+        for record in connected:
+            sync = self._switches.sync_text(record)
+            if sync != "in_sync":
+                reasons.append(f"{record.text} is {sync}")
+            elif not self._discovery.complete(record):
+                reasons.append(f"{record.text}: discovery has not settled")
+            if record.fail_mode not in ("", "secure"):
+                reasons.append(f"{record.text}: fail mode {record.fail_mode} would flood without a controller")
+        if self._fences.pending or self._changed or self._links.unsettled():
+            reasons.append("a change is under way")
+        return tuple(reasons)

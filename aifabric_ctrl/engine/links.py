@@ -1,0 +1,281 @@
+"""Cables between switches: confirmed in both directions, held down after a flap, quarantined when they contradict.
+
+State follows from facts, never from the order they came in (DESIGN invariant 4)::
+
+    both ends usable and heard both ways      UP, or HELD while its hold-down runs
+    heard one way only                        ONE_WAY
+    anything else                             DOWN
+
+Hold-down is for coming back only: going away takes effect at once, and whatever the last event was decides the final
+state (case FF-05).  A switch that reboots is held like a cable that was pulled: its tables are empty at first anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from aifabric_ctrl.engine.context import Context
+from aifabric_ctrl.engine.switches import Switches
+from aifabric_ctrl.model.effects import SaveLink
+from aifabric_ctrl.model.fabric import Link, LinkState, Role
+from aifabric_ctrl.model.ids import Dpid, PortRef
+
+LinkKey = tuple[PortRef, PortRef]
+
+
+@dataclass
+class LinkRecord:
+    """One cable.  ``heard_ab`` means: b has heard a's probes since both ports came up."""
+
+    a: PortRef
+    b: PortRef
+    heard_ab: bool = False
+    heard_ba: bool = False
+    state: LinkState = LinkState.DOWN
+    settled: bool = False
+    quarantined: bool = False
+    ever_up: bool = False
+    held_until: float = 0.0
+    flaps: list[float] = field(default_factory=list)
+    bfd_starting: bool = False  # BFD was just asked for: the first loss of liveness is ours, not a flap
+    saved: tuple[LinkState, float] | None = None
+
+    @property
+    def key(self) -> LinkKey:
+        return self.a, self.b
+
+    def other(self, end: PortRef) -> PortRef:
+        return self.b if end == self.a else self.a
+
+
+class Links:
+    """All links by their ordered ends."""
+
+    def __init__(self, context: Context, switches: Switches, roles: Callable[[], Mapping[Dpid, Role]]) -> None:
+        self._context = context
+        self._switches = switches
+        self._roles = roles
+        self.by_key: dict[LinkKey, LinkRecord] = {}
+        self.by_port: dict[PortRef, LinkRecord] = {}
+        self._bfd_seen_up: set[PortRef] = set()
+        self.dirty = False
+
+    def restore(self, links: tuple[Link, ...], held: Mapping[tuple[Dpid, int], float]) -> None:
+        """Take the store's links as they were; probes and port states correct them within seconds."""
+        for link in links:
+            record = LinkRecord(link.a, link.b, heard_ab=True, heard_ba=True, ever_up=True)
+            record.held_until = held.get(link.a, 0.0)
+            record.state = LinkState.HELD if record.held_until > self._context.now else LinkState.UP
+            record.settled = record.state is LinkState.UP
+            record.saved = (record.state, record.held_until)
+            self._add(record)
+
+    def heard(self, sender: PortRef, receiver: PortRef) -> bool:
+        """A probe from ``sender`` arrived at ``receiver``.  False when the pair cannot be a link."""
+        key = (min(sender, receiver), max(sender, receiver))
+        record = self.by_key.get(key)
+        if record is None:
+            if not self._make_room(sender, receiver):
+                return False
+            record = LinkRecord(*key, quarantined=self._contradicts(*key))
+            self._add(record)
+            if record.quarantined:
+                self._note(
+                    "alarm", "link_quarantined", record, "joins two switches of the same tier; not used (forged or wrong cabling)"
+                )
+        if sender == record.a:
+            record.heard_ab = True
+        else:
+            record.heard_ba = True
+        self.evaluate(record)
+        return True
+
+    def direction_lost(self, sender: PortRef) -> None:
+        """Too many probes sent from this end went unheard."""
+        record = self.by_port.get(sender)
+        if record is None:
+            return
+        if sender == record.a:
+            record.heard_ab = False
+        else:
+            record.heard_ba = False
+        self.evaluate(record, "probes from " + self._switches.text(sender) + " are not heard at the other end")
+
+    def port_changed(self, ref: PortRef, usable: bool, carrier: bool) -> None:
+        """One end's state changed; after a loss both directions must be heard again."""
+        record = self.by_port.get(ref)
+        if record is None:
+            return
+        if not usable:
+            record.heard_ab = record.heard_ba = False
+        why = "" if usable else self._switches.text(ref) + (" is not live (BFD)" if carrier else " is down")
+        self.evaluate(record, why)
+
+    def remove(self, record: LinkRecord, why: str) -> None:
+        """Forget a cable, e.g. because a host hangs there now."""
+        self._note("info", "link_removed", record, why)
+        self.by_key.pop(record.key, None)
+        for end in record.key:
+            if self.by_port.get(end) is record:
+                del self.by_port[end]
+        self._context.emit(SaveLink(self.link(record), gone=True))
+        self.dirty = True
+
+    def evaluate(self, record: LinkRecord, why: str = "") -> None:
+        """Bring the state in line with the facts."""
+        new = self._state_now(record)
+        old = record.state
+        if new is old:
+            return
+        now = self._context.now
+        if old is LinkState.UP:
+            record.settled = False
+            record.bfd_starting = self._bfd_starting(record)
+            if not record.bfd_starting:
+                record.flaps = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s] + [now]
+        record.state = new
+        if new is LinkState.UP:
+            record.bfd_starting = False
+        self.dirty = True
+        self._announce(record, old, why)
+        self._save(record)
+
+    def _state_now(self, record: LinkRecord) -> LinkState:
+        if record.quarantined:
+            return LinkState.QUARANTINED
+        if not (self._usable(record.a) and self._usable(record.b)):
+            return LinkState.DOWN
+        if not (record.heard_ab and record.heard_ba):
+            return LinkState.ONE_WAY if record.heard_ab or record.heard_ba else LinkState.DOWN
+        if record.state is LinkState.UP:
+            return LinkState.UP
+        now = self._context.now
+        if record.state is LinkState.HELD:
+            return LinkState.UP if now >= record.held_until else LinkState.HELD
+        if not record.ever_up or record.bfd_starting:
+            record.ever_up = True
+            return LinkState.UP
+        recent = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s]
+        pause = self._context.intent.hold_down_s * 2.0 ** max(0, len(recent) - 1)
+        record.held_until = now + min(pause, self._context.intent.hold_down_max_s)
+        return LinkState.HELD
+
+    def tick(self) -> None:
+        """End hold-downs that are over."""
+        for record in self.by_key.values():
+            if record.state is LinkState.HELD and record.held_until <= self._context.now:
+                self.evaluate(record)
+
+    def next_deadline(self) -> float | None:
+        return min((r.held_until for r in self.by_key.values() if r.state is LinkState.HELD), default=None)
+
+    def unsettled(self) -> list[LinkKey]:
+        """Links that are UP at their own ends and not yet counted on elsewhere."""
+        return [r.key for r in self.by_key.values() if r.state is LinkState.UP and not r.settled]
+
+    def settle(self, keys: list[LinkKey]) -> None:
+        """Both ends have acknowledged tables that use these links."""
+        for key in keys:
+            record = self.by_key.get(key)
+            if record is not None and record.state is LinkState.UP and not record.settled:
+                record.settled = True
+                self.dirty = True
+
+    def link(self, record: LinkRecord) -> Link:
+        return Link(record.a, record.b, record.state, record.settled)
+
+    def snapshot(self) -> tuple[Link, ...]:
+        return tuple(self.link(self.by_key[k]) for k in sorted(self.by_key))
+
+    def held_until(self) -> dict[PortRef, float]:
+        """When hold-downs end, by the link's first end."""
+        return {r.a: r.held_until for r in self.by_key.values() if r.state is LinkState.HELD}
+
+    def bfd_state(self, end: PortRef, state: str) -> None:
+        """BFD of a port as its switch reports it."""
+        if state == "up":
+            self._bfd_seen_up.add(end)
+        elif state == "off":
+            self._bfd_seen_up.discard(end)
+
+    def _bfd_starting(self, record: LinkRecord) -> bool:
+        """Liveness is lost with the carrier there and BFD never yet up: we have just turned BFD on, no cable failed."""
+        if not self._context.intent.bfd:
+            return False
+        for end in record.key:
+            port = self._switches.port(end)
+            if port is None or port.link_down or port.admin_down or end in self._bfd_seen_up:
+                return False
+        return True
+
+    def wanted_bfd(self) -> tuple[LinkKey, ...]:
+        """Links that should be watched by BFD: confirmed once, both ends connected, not quarantined."""
+        return tuple(
+            k
+            for k, r in sorted(self.by_key.items())
+            if r.ever_up and not r.quarantined and all(self._connected(end) for end in k)
+        )
+
+    def _add(self, record: LinkRecord) -> None:
+        self.by_key[record.key] = record
+        self.by_port[record.a] = self.by_port[record.b] = record
+        self.dirty = True
+
+    def _make_room(self, sender: PortRef, receiver: PortRef) -> bool:
+        """A port has one cable: an old link yields when it is no longer heard, else the newcomer is refused."""
+        for end in (sender, receiver):
+            old = self.by_port.get(end)
+            if old is None:
+                continue
+            if old.heard_ab and old.heard_ba and old.state in (LinkState.UP, LinkState.HELD):
+                text = f"{self._switches.text(end)} hears a second neighbour; is there a hub, or is LLDP being relayed?"
+                self._context.note_quietly(end, "alarm", "link_two_neighbours", text, {"port": str(end)})
+                return False
+            self.remove(old, "the cable was moved: another neighbour is heard")
+        return True
+
+    def _contradicts(self, a: PortRef, b: PortRef) -> bool:
+        """In a fabric that has spines, two leaves (or two spines) are never joined (DESIGN 3, "What is a link")."""
+        roles = self._roles()
+        mine, theirs = roles.get(a.dpid), roles.get(b.dpid)
+        tiered = Role.SPINE in roles.values() and any(r.state is LinkState.UP for r in self.by_key.values())
+        return tiered and mine is theirs and mine is Role.LEAF
+
+    def _usable(self, end: PortRef) -> bool:
+        """A port of a switch that is away counts as usable: only the end we can see can tell (fail static)."""
+        record = self._switches.by_dpid.get(end.dpid)
+        if record is None or record.session is None:
+            return True
+        port = record.ports.get(end.port)
+        return port is not None and port.usable
+
+    def _connected(self, end: PortRef) -> bool:
+        record = self._switches.by_dpid.get(end.dpid)
+        return record is not None and record.session is not None
+
+    def _announce(self, record: LinkRecord, old: LinkState, why: str) -> None:
+        new = record.state
+        if new is LinkState.UP:
+            self._note("info", "link_up", record, "carries traffic")
+        elif new is LinkState.HELD:
+            pause = record.held_until - self._context.now
+            self._note("info", "link_held", record, f"works again; held down for {pause:.1f} s ({len(record.flaps)} flaps)")
+        elif new is LinkState.ONE_WAY:
+            if record.ever_up or old is not LinkState.DOWN:
+                self._note("alarm", "link_one_way", record, why or "is heard in one direction only; not used")
+        elif new is LinkState.DOWN and record.ever_up:
+            self._note("warning", "link_down", record, why or "is down")
+
+    def _note(self, severity: str, kind: str, record: LinkRecord, text: str) -> None:
+        ends = f"{self._switches.text(record.a)} <-> {self._switches.text(record.b)}"
+        self._context.note(
+            severity, kind, f"{ends}: {text}", {"a": str(record.a), "b": str(record.b), "state": record.state.value}
+        )
+
+    def _save(self, record: LinkRecord) -> None:
+        keep = record.ever_up and not record.quarantined
+        held = record.held_until if record.state is LinkState.HELD else 0.0
+        if keep and record.saved != (record.state, held):
+            record.saved = (record.state, held)
+            self._context.emit(SaveLink(self.link(record), held_until_s=held))
