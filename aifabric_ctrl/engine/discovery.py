@@ -7,13 +7,13 @@ and not heard, not by the clock, so a busy controller never makes a healthy link
 from __future__ import annotations
 
 import hashlib
-import hmac
 import heapq
+import hmac
 from dataclasses import dataclass, replace
 
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.links import Links
-from aifabric_ctrl.engine.switches import SwitchRecord, Switches
+from aifabric_ctrl.engine.switches import Switches, SwitchRecord
 from aifabric_ctrl.model import frames
 from aifabric_ctrl.model.effects import PacketOut, SavePorts
 from aifabric_ctrl.model.fabric import LinkState, Port, PortRole

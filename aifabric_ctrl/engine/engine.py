@@ -238,12 +238,17 @@ class Engine:
         self._fences.add(fence)
 
     def _want_bfd(self) -> None:
-        if not self._context.intent.bfd:
+        if not self._context.intent.bfd or not self._settled():
             return
         wanted = self._links.wanted_bfd()
         if wanted != self._bfd_wanted:
             self._bfd_wanted = wanted
             self._context.emit(WantBfd(wanted, self._context.intent.bfd_interval_ms))
+
+    def _settled(self) -> bool:
+        """Every connected switch is read back and classified; before that the set of links is not the whole set."""
+        connected = [r for r in self._switches if r.session is not None]
+        return bool(connected) and all(r.believed is not None and self._discovery.complete(r) for r in connected)
 
     def next_deadline(self) -> float | None:
         """When :meth:`step` with a Tick and :meth:`flush` are due even if nothing happens (monotonic s)."""

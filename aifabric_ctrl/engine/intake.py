@@ -63,7 +63,9 @@ class Intake:
     def _arp(self, at: PortRef, frame: frames.ArpFrame) -> None:
         if frame.sender_mac != frame.src:
             self._context.count("arp_sender_differs")
-            text = f"{self._switches.text(at)}: ARP in the name of {mac_text(frame.sender_mac)} sent by {mac_text(frame.src)}; ignored"
+            text = (
+                f"{self._switches.text(at)}: {mac_text(frame.src)} sends ARP in the name of {mac_text(frame.sender_mac)}; ignored"
+            )
             self._context.note_quietly(at, "warning", "arp_spoofed", text, {"port": str(at)})
             return
         if frame.op == frames.ARP_REPLY:

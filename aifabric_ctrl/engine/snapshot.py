@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aifabric_ctrl.engine.context import Context
-from aifabric_ctrl.engine.switches import SwitchRecord, Switches
+from aifabric_ctrl.engine.switches import Switches, SwitchRecord
 from aifabric_ctrl.model.fabric import Address, Fabric, Host, Link, Switch
 from aifabric_ctrl.model.ids import Dpid
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from aifabric_ctrl.compile import base_tables
 from aifabric_ctrl.engine.context import Context
-from aifabric_ctrl.engine.switches import Outstanding, SwitchRecord, Switches, object_text, why_of
+from aifabric_ctrl.engine.switches import Outstanding, Switches, SwitchRecord, object_text, why_of
 from aifabric_ctrl.model.effects import SendPlan
 from aifabric_ctrl.model.events import ObjectRefused, PlanAcked, Session, TablesRead
 from aifabric_ctrl.model.fabric import Fabric
