@@ -1,0 +1,202 @@
+"""The pipeline in one place: table numbers, metadata bits, priorities, and each table's contract.
+
+Every other module takes its numbers from here, ``docs/pipeline.md`` is checked against it, and ``contract.py`` holds
+compiled rules to it.  No rule is made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PORT, CLASS, DEST, POLICY, ROUTE, SPREAD = 0, 10, 20, 30, 40, 50  # tens leave room for decapsulation, pinned jobs, mirror
+
+
+class MetaField(NamedTuple):
+    """One field of the 64 metadata bits, counted from bit 0."""
+
+    name: str
+    shift: int
+    bits: int
+
+    @property
+    def mask(self) -> int:
+        return ((1 << self.bits) - 1) << self.shift
+
+    def of(self, value: int) -> tuple[int, int]:
+        """(value, mask), as a match or a write takes it."""
+        return value << self.shift & self.mask, self.mask
+
+
+SOURCE_TENANT = MetaField("source tenant", 0, 16)  # 0: came from a fabric port, its own leaf has judged it
+DEST_TENANT = MetaField("destination tenant", 16, 16)
+NEXT_HOP_SET = MetaField("next-hop set", 32, 12)  # 0: none
+TRAFFIC_CLASS = MetaField("class", 44, 4)
+RESERVED = MetaField("reserved", 48, 16)
+METADATA = (SOURCE_TENANT, DEST_TENANT, NEXT_HOP_SET, TRAFFIC_CLASS, RESERVED)
+
+CLASS_BACKGROUND = 1
+TENANT_DEFAULT = 1
+
+ROCE_PORT = 4791  # UDP destination of RoCEv2 (InfiniBand Architecture, Annex A17)
+WHOLE_PACKET = 0xFFFF  # OFPCML_NO_BUFFER: a buffered packet would need a second message to be released
+
+
+class Priority:
+    """Every priority we use, by table.  Gaps leave room; 0 is always the counted drop."""
+
+    DEFAULT = 0
+    PORT_UNKNOWN, PORT_KNOWN, PORT_NEVER, PORT_ANNOUNCE, PORT_LLDP, PORT_LLDP_HOST = 100, 200, 210, 220, 300, 310
+    CLASS_HOST, CLASS_FABRIC = 100, 200
+    DEST_UNKNOWN, DEST_HOST, DEST_NEVER, DEST_GATEWAY, DEST_PING = 100, 200, 300, 400, 410
+    POLICY_PAIR = 100
+    ROUTE_DEFAULT, ROUTE_EXCEPTION, ROUTE_BOUNCE, ROUTE_TOMBSTONE, ROUTE_HOST, ROUTE_HAIRPIN = 100, 200, 300, 400, 500, 510
+    SPREAD_ANY, SPREAD_ROCE = 100, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of rule in a table: its priority and, for a reader, what it matches and does."""
+
+    priority: int
+    matches: str
+    does: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table's contract.
+
+    Attributes:
+        fields: match fields its rules may use.
+        actions: kinds of actions its rules may use (see ``contract.action_kind``).
+        writes: metadata fields its rules may write.
+        next: tables its rules may go to.
+        rows: the kinds of rules it holds; a rule of any other priority is a mistake.
+        on: which switches hold rules beyond the default in it.
+    """
+
+    number: int
+    name: str
+    does: str
+    fields: frozenset[str]
+    actions: frozenset[str]
+    writes: tuple[MetaField, ...]
+    next: tuple[int, ...]
+    rows: tuple[Row, ...]
+    on: str
+
+
+_DROP = Row(Priority.DEFAULT, "anything else", "drop, counted")
+
+TABLES: tuple[TableSpec, ...] = (
+    TableSpec(
+        PORT,
+        "PORT",
+        "who may send here: source guard, ARP answers, discovery",
+        frozenset({"in_port", "eth_type", "eth_src", "ipv4_src", "arp_op", "arp_sha", "arp_spa", "arp_tpa"}),
+        frozenset({"controller", "in_port", "move", "set:eth_src", "set:arp_op", "set:arp_sha"}),
+        (SOURCE_TENANT,),
+        (CLASS,),
+        (
+            Row(Priority.PORT_LLDP_HOST, "LLDP on a port with a verified host", "that port's unknown-host meter, controller"),
+            Row(Priority.PORT_LLDP, "LLDP anywhere (base rule, on every switch at all times)", "LLDP meter, controller"),
+            Row(Priority.PORT_ANNOUNCE, "a known host's ARP request for its own address", "unknown-host meter, controller"),
+            Row(Priority.PORT_NEVER, "ARP request for an address no host can have", "drop"),
+            Row(Priority.PORT_KNOWN, "a known host's ARP request (Nicira moves)", "answer to the in-port with the gateway MAC"),
+            Row(Priority.PORT_KNOWN, "a known host's port, MAC and address", "write source tenant, go to CLASS"),
+            Row(Priority.PORT_KNOWN, "IPv4 on a fabric port", "go to CLASS"),
+            Row(Priority.PORT_UNKNOWN, "other ARP and IPv4 on an edge port", "unknown-host meter, controller"),
+            _DROP,
+        ),
+        "all",
+    ),
+    TableSpec(
+        CLASS,
+        "CLASS",
+        "traffic class",
+        frozenset({"metadata"}),
+        frozenset(),
+        (TRAFFIC_CLASS,),
+        (DEST, ROUTE),
+        (
+            Row(Priority.CLASS_FABRIC, "source tenant 0 (from a fabric port)", "go to ROUTE"),
+            Row(Priority.CLASS_HOST, "the rest (from a host)", "write class background, go to DEST"),
+            _DROP,
+        ),
+        "all; the host rule with edge ports only",
+    ),
+    TableSpec(
+        DEST,
+        "DEST",
+        "destination address to destination tenant",
+        frozenset({"eth_type", "ip_proto", "icmpv4_type", "icmpv4_code", "ipv4_dst"}),
+        frozenset({"controller", "in_port", "move", "set:eth_src", "set:icmpv4_type", "set:nw_ttl"}),
+        (DEST_TENANT,),
+        (POLICY,),
+        (
+            Row(
+                Priority.DEST_PING, "ICMP echo request to a gateway address", "answer to the in-port (without moves: controller)"
+            ),
+            Row(Priority.DEST_GATEWAY, "a gateway address", "drop"),
+            Row(Priority.DEST_NEVER, "multicast, loopback, link-local, 0/8, 240/4", "drop"),
+            Row(Priority.DEST_HOST, "reachable hosts, aggregated exactly", "write destination tenant, go to POLICY"),
+            Row(Priority.DEST_UNKNOWN, "other IPv4 in the fabric's prefixes", "unknown-destination meter, controller"),
+            _DROP,
+        ),
+        "switches with edge ports",
+    ),
+    TableSpec(
+        POLICY,
+        "POLICY",
+        "may these two tenants talk",
+        frozenset({"metadata"}),
+        frozenset(),
+        (),
+        (ROUTE,),
+        (Row(Priority.POLICY_PAIR, "source tenant and destination tenant", "go to ROUTE"), _DROP),
+        "switches with edge ports",
+    ),
+    TableSpec(
+        ROUTE,
+        "ROUTE",
+        "own host, bounce, or next-hop set",
+        frozenset({"in_port", "metadata", "eth_type", "ipv4_dst"}),
+        frozenset({"output", "in_port", "group", "dec_ttl", "set:eth_src", "set:eth_dst"}),
+        (NEXT_HOP_SET,),
+        (SPREAD,),
+        (
+            Row(Priority.ROUTE_HAIRPIN, "own host, from a port it shares with another host", "as below, to the in-port"),
+            Row(Priority.ROUTE_HOST, "own host's address", "set both MACs, decrement TTL, output"),
+            Row(Priority.ROUTE_TOMBSTONE, "address of a host that left, from a fabric port", "drop"),
+            Row(Priority.ROUTE_BOUNCE, "anything else from an uplink (leaf under repair)", "TTL steps, meter, next uplink"),
+            Row(
+                Priority.ROUTE_EXCEPTION,
+                "hosts of one leaf, aggregated exactly",
+                "decrement TTL, next-hop set, go to SPREAD; or drop",
+            ),
+            Row(Priority.ROUTE_DEFAULT, "IPv4 in the fabric's prefixes (leaf under repair)", "the commonest next-hop set"),
+            _DROP,
+        ),
+        "all",
+    ),
+    TableSpec(
+        SPREAD,
+        "SPREAD",
+        "next-hop set to one of its ports",
+        frozenset({"metadata", "eth_type", "ip_proto", "udp_src", "udp_dst"}),
+        frozenset({"group"}),
+        (),
+        (),
+        (
+            Row(
+                Priority.SPREAD_ROCE, "next-hop set, UDP to 4791, low bits of the source port", "that shard's fast-failover chain"
+            ),
+            Row(Priority.SPREAD_ANY, "next-hop set", "select group over the slots' chains, or the only chain"),
+            _DROP,
+        ),
+        "all",
+    ),
+)
+
+BY_NUMBER: dict[int, TableSpec] = {spec.number: spec for spec in TABLES}
