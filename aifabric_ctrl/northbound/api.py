@@ -30,6 +30,7 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 MAX_QUERY_BYTES = 2048
 MAX_PATH_BYTES = 512
 MAX_WAIT_S = 60
+VIEW_KEPT_S = 0.05  # making a view costs a pass over hosts and journal; many readers share one
 POLL_S = 0.2  # between looks at the journal by a waiting reader
 _WHOLE_FABRIC = ("topology", "hosts", "groups", "status", "convergence")  # the same for everybody: kept a view long
 
@@ -64,19 +65,20 @@ _REQUIRED = {"paths": ("from", "to"), "why": ("from", "to")}
 def make_app(
     view_source: Callable[[], EngineView],
     settings: Settings,
-    wait: Callable[[float], None] = time.sleep,
+    wait: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
     wall_offset_s: Callable[[], float] = lambda: time.time() - time.monotonic(),
 ) -> WsgiApp:
     """Build the application.
 
     Args:
-        view_source: the engine's newest view; the same object while nothing changed.
-        wait: lets others run for at most that many seconds (``eventlet.sleep`` in the controller); 0 only yields.
+        view_source: the engine's newest view; asked at most once every VIEW_KEPT_S.
+        wait: lets others run for at most that many seconds (the hub's sleep in the controller); 0 only yields.  Without
+            it ``time.sleep``, looked up now, so that a framework that patched it is honoured.
         clock: monotonic seconds, for how long a reader has waited.
         wall_offset_s: what to add to the engine's seconds to get seconds since 1970.
     """
-    return _Api(view_source, settings, wait, clock, wall_offset_s)
+    return _Api(view_source, settings, wait if wait is not None else time.sleep, clock, wall_offset_s)
 
 
 class _Api:
@@ -94,6 +96,7 @@ class _Api:
         self._clock = clock
         self._wall_offset_s = wall_offset_s
         self._waiters = 0
+        self._newest: tuple[float, EngineView] | None = None
         self._kept_view: EngineView | None = None
         self._kept: dict[str, bytes] = {}
         rules = [Rule(f"/api/v1/{name}", endpoint=name, methods=["GET"]) for name in ENDPOINTS]
@@ -160,7 +163,7 @@ class _Api:
         return str(endpoint)
 
     def _body(self, name: str, arguments: Mapping[str, str]) -> bytes:
-        view = self._view_source()
+        view = self._view()
         if name in _WHOLE_FABRIC and not arguments:
             return self._kept_body(name, view)
         return _encode(self._value(name, view, arguments), self._pause)
@@ -224,12 +227,18 @@ class _Api:
         try:
             deadline = self._clock() + seconds
             while True:
-                view, left = self._view_source(), deadline - self._clock()
+                view, left = self._view(), deadline - self._clock()
                 if left <= 0 or _news(view, since):
                     return view
                 self._wait(min(POLL_S, left))
         finally:
             self._waiters -= 1
+
+    def _view(self) -> EngineView:
+        now = self._clock()
+        if self._newest is None or now - self._newest[0] >= VIEW_KEPT_S:
+            self._newest = (now, self._view_source())
+        return self._newest[1]
 
     def _pause(self) -> None:
         self._wait(0)

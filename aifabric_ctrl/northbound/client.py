@@ -1,0 +1,90 @@
+"""The CLI's side of the REST API: one GET, one JSON value, every failure as one of our errors."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from aifabric_ctrl.model.errors import ControllerUnreachable, InvalidValue
+from aifabric_ctrl.yamlfile import show
+
+TIMEOUT_S = 10.0
+MAX_ANSWER_BYTES = 256 << 20
+_DO = "start it with 'ryu-manager aifabric_ctrl', or name another address with --api or AIFABRIC_API"
+
+
+@dataclass(frozen=True)
+class Client:
+    """Where the API is."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def at(cls, text: str) -> Client:
+        """Read ``http://host:port``, ``host:port`` or ``host``.
+
+        Raises:
+            InvalidValue: it is none of those, or asks for TLS.
+        """
+        full = text.strip() if "://" in text else f"http://{text.strip()}"
+        do = "write it like http://127.0.0.1:8080"
+        try:
+            parts = urlsplit(full)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise InvalidValue(f"API address {show(text)} cannot be read", do) from None
+        if parts.scheme == "https":
+            raise InvalidValue("the API has no TLS yet", do)
+        if parts.scheme != "http" or not host or parts.path not in ("", "/") or parts.query or "@" in parts.netloc:
+            raise InvalidValue(f"API address {show(text)} is not an address", do)
+        if not host.isprintable() or " " in host or port == 0:
+            raise InvalidValue(f"API address {show(text)} is not an address", do)
+        return cls(host, 8080 if port is None else port)
+
+    @property
+    def url(self) -> str:
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    def get(self, name: str, arguments: Mapping[str, object] | None = None, extra_s: float = 0.0) -> Any:
+        """Ask for ``/api/v1/<name>``; arguments that are None are left out.
+
+        Raises:
+            ControllerUnreachable: nobody, or not a controller, answers.
+            InvalidValue: the controller refused the question.
+        """
+        query = urlencode({k: v for k, v in (arguments or {}).items() if v is not None})
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S + extra_s)
+        try:
+            connection.request("GET", f"/api/v1/{name}" + (f"?{query}" if query else ""), headers={"Accept": "application/json"})
+            answer = connection.getresponse()
+            body = answer.read(MAX_ANSWER_BYTES)
+        except TimeoutError:
+            raise ControllerUnreachable(f"no answer from {self.url} in {TIMEOUT_S + extra_s:g} s", _DO) from None
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise ControllerUnreachable(f"no controller answers at {self.url} ({text[:100]})", _DO) from None
+        finally:
+            connection.close()
+        return self._value(answer.status, body)
+
+    def _value(self, status: int, body: bytes) -> Any:
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise ControllerUnreachable(f"what answers at {self.url} is not this controller (HTTP status {status})", _DO)
+        if status == 200:
+            return value
+        error = value.get("error")
+        if not isinstance(error, dict):
+            raise ControllerUnreachable(f"{self.url} answered with HTTP status {status}", "look at the controller's log")
+        what, do = str(error.get("what", f"HTTP status {status}")), str(error.get("do", ""))
+        if status in (400, 413):
+            raise InvalidValue(what, do)
+        raise ControllerUnreachable(f"{self.url}: {what}", do)
