@@ -4,8 +4,9 @@ The order is one table, read top to bottom (DESIGN invariant 2)::
 
     meters put          a rule may not name a meter that is not there
     groups put          leaves of the chain first: a group may not name one that is not there
-    flows put           last table first: a packet never reaches a table that does not know it yet
-    flows deleted       first table first
+    flows put           last table first: a packet never reaches a table that does not know it yet;
+                        in a table the higher priority first: an exception is there before the default turns
+    flows deleted       first table first, the lower priority first
     groups deleted      users first
     meters deleted
 
@@ -89,10 +90,10 @@ def stages(delta: Delta) -> tuple[Stage, ...]:
     by_depth = group_depths({c.object.group_id: c.object for c in delta.groups_put if isinstance(c.object, Group)})
     for depth in range(max(by_depth.values(), default=-1) + 1):
         add(f"groups put {depth}", (c for c in delta.groups_put if by_depth[_group(c).group_id] == depth))
-    for table in sorted({_flow(c).table for c in delta.flows_put}, reverse=True):
-        add(f"flows put table {table}", (c for c in delta.flows_put if _flow(c).table == table))
-    for table in sorted({_flow(c).table for c in delta.flows_deleted}):
-        add(f"flows deleted table {table}", (c for c in delta.flows_deleted if _flow(c).table == table))
+    for table, priority in sorted({_place(c) for c in delta.flows_put}, reverse=True):
+        add(f"flows put table {table}/{priority}", (c for c in delta.flows_put if _place(c) == (table, priority)))
+    for table, priority in sorted({_place(c) for c in delta.flows_deleted}):
+        add(f"flows deleted table {table}/{priority}", (c for c in delta.flows_deleted if _place(c) == (table, priority)))
     by_depth = group_depths({c.object.group_id: c.object for c in delta.groups_deleted if isinstance(c.object, Group)})
     for depth in range(max(by_depth.values(), default=-1), -1, -1):
         add(f"groups deleted {depth}", (c for c in delta.groups_deleted if by_depth[_group(c).group_id] == depth))
@@ -127,7 +128,7 @@ def _group(change: Change) -> Group:
     return change.object
 
 
-def _flow(change: Change) -> Flow:
+def _place(change: Change) -> tuple[int, int]:
     if not isinstance(change.object, Flow):
         raise ContractError("a flow stage holds something else")
-    return change.object
+    return change.object.table, change.object.priority
