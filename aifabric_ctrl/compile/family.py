@@ -12,7 +12,7 @@ Network = IPv4Network | IPv6Network
 FieldValue = int | tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # one value a family: compared by identity, because it is in every cache key
 class Family:
     """One address family: its ethertype, its match fields and the destinations that are never routed."""
 
