@@ -54,7 +54,8 @@ def spawn_worker(arguments: Sequence[str], stdin: socket.socket, stdout: socket.
     Raises:
         OSError: it could not be started.
     """
-    command = [sys.executable, "-m", "aifabric_ctrl.southbound.ovsdb_worker", *arguments]
+    # The OVSDB library imports eventlet to see whether it is in use, and eventlet says at length that it is old.
+    command = [sys.executable, "-W", "ignore::Warning:ovs.poller", "-m", "aifabric_ctrl.southbound.ovsdb_worker", *arguments]
     return subprocess.Popen(command, stdin=stdin.fileno(), stdout=stdout.fileno())
 
 

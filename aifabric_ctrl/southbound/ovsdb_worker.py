@@ -126,6 +126,9 @@ class Worker:
         for database in self._databases:
             database.turn()
             self._say_availability(database, now_s)
+        if any(now_s < since_s + UNAVAILABLE_AFTER_S for since_s in self._unusable_since_s.values()):
+            self._outbox.turn()
+            return  # still connecting: what is missing now proves nothing
         bridges, problems = merge([database.bridges() for database in self._databases if database.usable])
         busy = {database.remote for database in self._databases if database.in_flight}
         self._write(self._planner.step(now_s, bridges, busy))
