@@ -1,0 +1,393 @@
+"""A whole fake fabric in memory, driving an ``Engine`` on virtual time: no sockets, no threads, no clock.
+
+The same topology, engine inputs and seed give the same run.  Events of different switches reach the engine in random
+order and with random delay; one connection keeps its order, as TCP does.  Data packets are carried by ``verify.executor``
+over the strict tables of ``sim.tables``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aifabric_ctrl.model.effects import Effect, Journal, PacketOut, SaveHost, SaveLink, SavePorts, WantBfd
+from aifabric_ctrl.model.errors import WireError
+from aifabric_ctrl.model.events import Event, FrameIn, ObjectRefused, PortChanged, Remembered, Tick
+from aifabric_ctrl.model.fabric import Link
+from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef
+from aifabric_ctrl.model.rules import Bucket, Group, Tables
+from aifabric_ctrl.sim.bfd import Bfd
+from aifabric_ctrl.sim.channel import Channel, Delays
+from aifabric_ctrl.sim.clock import Clock
+from aifabric_ctrl.sim.fakeswitch import FakeSwitch
+from aifabric_ctrl.sim.frame import frame_of, packet_of
+from aifabric_ctrl.sim.host import HostStack
+from aifabric_ctrl.sim.remember import MemStore
+from aifabric_ctrl.sim.topology import Topology
+from aifabric_ctrl.verify.executor import Outcome, run, run_actions
+from aifabric_ctrl.verify.packet import Packet
+from aifabric_ctrl.verify.walk import Walker
+
+if TYPE_CHECKING:
+    from aifabric_ctrl.engine.engine import Engine
+
+SETTLE_LOOK_S = 0.05
+NO_MATCH, ACTION = 0, 1  # OFPR_*
+
+
+class MemNet:
+    """Switches, cables and hosts of a topology, and one engine that controls them.
+
+    Args:
+        unordered: switches apply what lies between two barriers in random order (and take no bundles).
+    """
+
+    def __init__(
+        self, topology: Topology, engine: Engine, seed: int = 0, *, unordered: bool = False, delays: Delays | None = None
+    ) -> None:
+        self.topology = topology
+        self.clock = Clock()
+        self.rng = random.Random(seed)
+        self.delays = delays or Delays()
+        self.store = MemStore()
+        self.journal: list[tuple[float, Journal]] = []
+        self.refused: list[ObjectRefused] = []
+        self.deliveries: list[tuple[str, Packet]] = []
+        self.observers: list[Callable[[Dpid], None]] = []
+        self.frames_in = 0
+        self.hosts = {h.name: HostStack(h) for h in topology.hosts}
+        self.places = {h.name: h.at for h in topology.hosts}
+        self.switches: dict[Dpid, FakeSwitch] = {}
+        self.channels: dict[Dpid, Channel] = {}
+        self.dead: set[Dpid] = set()
+        self.silent: set[PortRef] = set()
+        self._far = {x.a: x.b for x in topology.links} | {x.b: x.a for x in topology.links}
+        for dpid, ports in topology.switches.items():
+            features = topology.features[dpid]
+            features = replace(features, bundles=False) if unordered else features
+            order = random.Random(self.rng.random()) if unordered else None
+            self._add_switch(FakeSwitch(dpid, ports, features, topology.names.get(dpid, ""), rng=order))
+        self._engine: Engine | None = engine
+        self._inbox: list[Event] = []
+        self._awake = False
+        self._tick_at: float | None = None
+        self._sessions = 0
+        self._pings = 0
+        self.bfd = Bfd(self.clock, self.switches, self._carries_both, self._port_event, self._to_engine)
+
+    def _add_switch(self, switch: FakeSwitch) -> None:
+        self.switches[switch.dpid] = switch
+        self.channels[switch.dpid] = Channel(
+            switch, self.clock, self.rng, self.delays, self._to_engine, self._packet_out, self._tables_changed
+        )
+
+    # -- time and engine -----------------------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        """The running engine.  Raises RuntimeError while it is stopped."""
+        if self._engine is None:
+            raise RuntimeError("the engine is stopped")
+        return self._engine
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    def advance(self, seconds: float) -> None:
+        """Let that much virtual time pass."""
+        self.clock.run_until(self.clock.now + seconds)
+
+    def settle(self, max_s: float = 30.0) -> None:
+        """Let time pass until the engine is ready and nothing is on its way.
+
+        Raises:
+            TimeoutError: not within ``max_s``, with the engine's reasons.
+        """
+        end = self.now + max_s
+        while self.now < end:
+            self.advance(SETTLE_LOOK_S)
+            if not self._inbox and all(c.idle for c in self.channels.values()) and self.engine.view().ready:
+                return
+        raise TimeoutError(f"not ready after {max_s} s: {'; '.join(self.engine.view().not_ready) or 'messages under way'}")
+
+    def _to_engine(self, event: Event) -> None:
+        if self._engine is None:
+            return
+        if isinstance(event, ObjectRefused):
+            self.refused.append(event)
+        self._inbox.append(event)
+        if not self._awake:
+            self._awake = True
+            self.clock.after(self.rng.random() * self.delays.engine_s, self._run_engine)
+
+    def _run_engine(self) -> None:
+        self._awake = False
+        inbox, self._inbox = self._inbox, []
+        if self._engine is None:
+            return
+        for event in inbox:
+            self._carry_out(self._engine.step(replace(event, at=self.now)))
+        self._carry_out(self._engine.flush(self.now))
+        self._arm()
+
+    def _arm(self) -> None:
+        due = self._engine.next_deadline() if self._engine is not None else None
+        if due is None:
+            return
+        due = max(due, self.now + 0.0005)
+        if self._tick_at is None or due < self._tick_at:
+            self._tick_at = due
+            self.clock.at(due, lambda: self._tick(due))
+
+    def _tick(self, due: float) -> None:
+        if self._tick_at != due:
+            return
+        self._tick_at = None
+        self._to_engine(Tick(self.now))
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Journal():
+                    self.journal.append((self.now, effect))
+                case SaveHost() | SaveLink() | SavePorts():
+                    self.store.take(effect)
+                case WantBfd(links=links, interval_ms=interval):
+                    self.bfd.want(links, interval / 1000)
+                case _:
+                    for channel in self.channels.values():
+                        if channel.session == effect.session:
+                            channel.send_down(effect)
+
+    def stop_engine(self) -> None:
+        """As kill -9: every connection is gone, nothing more is carried out; switches forward on."""
+        self._engine = None
+        self._inbox.clear()
+        self._tick_at = None
+        for channel in self.channels.values():
+            channel.close("controller stopped", tell=False)
+
+    def restart_engine(self, engine: Engine, remembered: Remembered | None = None) -> None:
+        """Start another engine; it is told what the store remembers, then the switches connect in random order."""
+        self.stop_engine()
+        self._engine = engine
+        self._to_engine(remembered or self.store.remembered(self.now))
+        self.connect_all()
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    def connect_all(self) -> None:
+        """Every switch that is alive connects, in random order."""
+        dpids = [d for d in self.switches if d not in self.dead]
+        self.rng.shuffle(dpids)
+        for dpid in dpids:
+            self.connect(dpid)
+
+    def connect(self, dpid: Dpid) -> None:
+        """One switch opens a connection (and, if it had one, abandons it without a word)."""
+        self._sessions += 1
+        self.channels[dpid].open(self._sessions)
+
+    def disconnect(self, dpid: Dpid, late_s: float = 0.0) -> None:
+        """The control connection breaks; tables and forwarding stay."""
+        self.channels[dpid].close("connection lost", late_s=late_s)
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def port_down(self, dpid: Dpid, port: PortNo) -> None:
+        """Carrier goes at this port and at the port on the other end of its cable."""
+        self._carrier(PortRef(dpid, port), down=True)
+
+    def port_up(self, dpid: Dpid, port: PortNo) -> None:
+        self._carrier(PortRef(dpid, port), down=False)
+
+    def _carrier(self, ref: PortRef, *, down: bool) -> None:
+        ends = [ref] + ([self._far[ref]] if ref in self._far else [])
+        for end in ends:
+            if end.dpid not in self.dead and self.switches[end.dpid].ports[end.port].link_down != down:
+                self.switches[end.dpid].set_port(end.port, link_down=down)
+                self._port_event(end)
+        self.bfd.wire_changed()
+
+    def _port_event(self, ref: PortRef) -> None:
+        channel = self.channels[ref.dpid]
+        if channel.session is not None:
+            channel.send_up(PortChanged(self.now, channel.session, "modify", self.switches[ref.dpid].ports[ref.port]))
+
+    def silence(self, link: Link, direction: str = "both") -> None:
+        """Frames stop without a port event: "ab" those sent by ``link.a``, "ba" the others, "both" all."""
+        self.silent |= self._senders(link, direction)
+        self.bfd.wire_changed()
+
+    def unsilence(self, link: Link, direction: str = "both") -> None:
+        self.silent -= self._senders(link, direction)
+        self.bfd.wire_changed()
+
+    @staticmethod
+    def _senders(link: Link, direction: str) -> set[PortRef]:
+        return {"ab": {link.a}, "ba": {link.b}, "both": {link.a, link.b}}[direction]
+
+    def kill_switch(self, dpid: Dpid, *, carrier_lost: bool = True) -> None:
+        """A switch dies: its tables are lost, its connection ends, its neighbours lose carrier (or only BFD)."""
+        self.dead.add(dpid)
+        self.switches[dpid].restart()
+        self.channels[dpid].close("connection lost")
+        if carrier_lost:
+            for number in self.switches[dpid].ports:
+                far = self._far.get(PortRef(dpid, number))
+                if far is not None and far.dpid not in self.dead:
+                    self.switches[far.dpid].set_port(far.port, link_down=True)
+                    self._port_event(far)
+        self.bfd.wire_changed()
+
+    def start_switch(self, dpid: Dpid) -> None:
+        """A dead switch comes back with empty tables and connects."""
+        self.dead.discard(dpid)
+        for number in self.switches[dpid].ports:
+            ref = PortRef(dpid, number)
+            far = self._far.get(ref)
+            self.switches[dpid].set_port(number, link_down=far is not None and far.dpid in self.dead)
+            if far is not None and far.dpid not in self.dead and self.switches[far.dpid].ports[far.port].link_down:
+                self.switches[far.dpid].set_port(far.port, link_down=False)
+                self._port_event(far)
+        self.connect(dpid)
+        self.bfd.wire_changed()
+
+    # -- data plane ----------------------------------------------------------------------------------------------------
+
+    def carries(self, out: PortRef) -> bool:
+        """Does a frame sent out of this port arrive at what is plugged in there?"""
+        far = self._far.get(out)
+        ends = [out] if far is None else [out, far]
+        if any(e.dpid in self.dead or self.switches[e.dpid].ports[e.port].link_down for e in ends):
+            return False
+        return out not in self.silent
+
+    def _carries_both(self, a: PortRef, b: PortRef) -> bool:
+        return self.carries(a) and self.carries(b)
+
+    def _arrive(self, at: PortRef, packet: Packet) -> None:
+        """A frame comes in at a port of a switch."""
+        if at.dpid in self.dead or self.switches[at.dpid].ports[at.port].link_down:
+            return
+        switch = self.switches[at.dpid]
+        (outcome,) = run(switch.snapshot(), packet, at.port, switch.live, _hash_choice(packet))
+        self._carry(switch, at.port, outcome)
+
+    def _packet_out(self, switch: FakeSwitch, effect: PacketOut) -> None:
+        try:
+            packet = packet_of(effect.data)
+        except WireError:
+            return
+        (outcome,) = run_actions(switch.snapshot(), effect.actions, packet, effect.in_port, switch.live, _hash_choice(packet))
+        self._carry(switch, effect.in_port, outcome)
+
+    def _carry(self, switch: FakeSwitch, in_port: PortNo, outcome: Outcome) -> None:
+        channel = self.channels[switch.dpid]
+        for up in outcome.controller:
+            if channel.session is not None:
+                self.frames_in += 1
+                reason = NO_MATCH if up.miss else ACTION
+                data = frame_of(up.packet)
+                channel.send_up(FrameIn(self.now, channel.session, in_port, up.table, reason, up.cookie, data))
+        for sent in outcome.outputs:
+            self._transmit(PortRef(switch.dpid, sent.port), sent.packet)
+
+    def _transmit(self, out: PortRef, packet: Packet) -> None:
+        if out.port not in self.switches[out.dpid].ports or not self.carries(out):
+            return
+        far = self._far.get(out)
+        delay = self.rng.random() * self.delays.wire_s
+        if far is not None:
+            self.clock.after(delay, lambda: self._arrive(far, packet))
+            return
+        for name in [n for n, place in self.places.items() if place == out]:
+            self.clock.after(delay, lambda name=name: self._at_host(name, packet))  # type: ignore[misc]
+
+    def _at_host(self, name: str, packet: Packet) -> None:
+        stack = self.hosts[name]
+        before = len(stack.received) + len(stack.foreign)
+        answers = stack.receive(packet)
+        if len(stack.received) + len(stack.foreign) > before:
+            self.deliveries.append((name, packet))
+        self.from_host(name, answers)
+
+    def from_host(self, name: str, packets: Sequence[Packet]) -> None:
+        """A host sends these, now."""
+        at = self.places[name]
+        for packet in packets:
+            self.clock.after(self.rng.random() * self.delays.wire_s, lambda packet=packet: self._arrive(at, packet))  # type: ignore[misc]
+
+    def send(self, name: str, packet: Packet | bytes, wait_s: float = 0.05) -> list[tuple[str, Packet]]:
+        """A host sends exactly this frame; what reached any host within ``wait_s`` (ARP for it excepted).
+
+        Raises:
+            WireError: bytes that are no frame.
+        """
+        before = len(self.deliveries)
+        self.from_host(name, [packet_of(packet) if isinstance(packet, bytes) else packet])
+        self.advance(wait_s)
+        return self.deliveries[before:]
+
+    def ping(self, a: str, b: str, wait_s: float = 1.0) -> bool:
+        """One echo from a to b, with ARP as a host does it; answered within ``wait_s``?"""
+        return not self.ping_pairs([(a, b)], wait_s)
+
+    def ping_pairs(self, pairs: Sequence[tuple[str, str]], wait_s: float = 1.0) -> list[tuple[str, str]]:
+        """One echo for each pair, all at once; the pairs without an answer within ``wait_s``."""
+        sent: list[tuple[str, str, int]] = []
+        for a, b in pairs:
+            self._pings += 1
+            sent.append((a, b, self._pings))
+            self.from_host(a, self.hosts[a].ping(self.hosts[b].host.ip, self._pings))
+        self.advance(wait_s)
+        return [(a, b) for a, b, ident in sent if not self.hosts[a].answered(self.hosts[b].host.ip, ident)]
+
+    def ping_all(self, wait_s: float = 1.0) -> list[tuple[str, str]]:
+        """Every ordered pair of hosts; those without an answer."""
+        return self.ping_pairs([(a, b) for a in self.hosts for b in self.hosts if a != b], wait_s)
+
+    def move_host(self, name: str, to: PortRef) -> None:
+        """Plug a host in elsewhere; it says nothing by itself."""
+        self.places[name] = to
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def tables(self, dpid: Dpid) -> Tables:
+        """What is on a switch now."""
+        return self.switches[dpid].snapshot()
+
+    def violations(self) -> list[str]:
+        """What switches carried out or refused although it can only be a mistake of ours."""
+        found = [f"{s.name or hex(d)}: {v}" for d, s in self.switches.items() for v in s.tables.violations]
+        return found + [f"refused: {r.error}: {r.object}" for r in self.refused]
+
+    def walker(self) -> Walker:
+        """The fabric as it is this moment, for judging with ``verify.walk``."""
+        tables = {d: s.snapshot() for d, s in self.switches.items() if d not in self.dead}
+        return Walker(tables, self.topology.links, lambda ref: self.switches[ref.dpid].live(ref.port), self.carries)
+
+    def _tables_changed(self, switch: FakeSwitch) -> None:
+        for observer in self.observers:
+            observer(switch.dpid)
+
+
+def _hash_choice(packet: Packet) -> Callable[[Group, Sequence[Bucket]], int]:
+    """A switch's hash: the flow picks a slot, a dead slot's flows go to the next live one (as OVS's dp_hash)."""
+    flow = repr([packet.get(n) for n in ("ip_proto", "ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst")])
+    digest = int.from_bytes(hashlib.blake2b(flow.encode(), digest_size=4).digest(), "big")
+
+    def choose(group: Group, live: Sequence[Bucket]) -> int:
+        slots = group.buckets
+        for step in range(len(slots)):
+            bucket = slots[(digest + step) % len(slots)]
+            for place, candidate in enumerate(live):
+                if candidate is bucket:
+                    return place
+        return 0
+
+    return choose
