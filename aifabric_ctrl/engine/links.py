@@ -12,6 +12,7 @@ state (case FF-05).  A switch that reboots is held like a cable that was pulled:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ class LinkRecord:
     held_until: float = 0.0
     flaps: list[float] = field(default_factory=list)
     bfd_starting: bool = False  # BFD was just asked for: the first loss of liveness is ours, not a flap
+    one_way_since: float | None = None  # told to people once it has lasted
     saved: tuple[LinkState, float] | None = None
 
     @property
@@ -59,6 +61,7 @@ class Links:
         self.by_key: dict[LinkKey, LinkRecord] = {}
         self.by_port: dict[PortRef, LinkRecord] = {}
         self._bfd_seen_up: set[PortRef] = set()
+        self._wake_at = math.inf
         self.dirty = False
 
     def restore(self, links: tuple[Link, ...], held: Mapping[tuple[Dpid, int], float]) -> None:
@@ -70,6 +73,7 @@ class Links:
             record.settled = record.state is LinkState.UP
             record.saved = (record.state, record.held_until)
             self._add(record)
+            self._wake_at = min(self._wake_at, self._wakes_at(record) or math.inf)
 
     def heard(self, sender: PortRef, receiver: PortRef) -> bool:
         """A probe from ``sender`` arrived at ``receiver``.  False when the pair cannot be a link."""
@@ -135,6 +139,8 @@ class Links:
             if not record.bfd_starting:
                 record.flaps = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s] + [now]
         record.state = new
+        record.one_way_since = now if new is LinkState.ONE_WAY and old is not LinkState.UP else None
+        self._wake_at = min(self._wake_at, self._wakes_at(record) or math.inf)
         if new is LinkState.UP:
             record.bfd_starting = False
         self.dirty = True
@@ -162,13 +168,29 @@ class Links:
         return LinkState.HELD
 
     def tick(self) -> None:
-        """End hold-downs that are over."""
+        """End hold-downs that are over; tell people of links that stay one-way."""
+        now = self._context.now
+        if now < self._wake_at:
+            return
         for record in self.by_key.values():
-            if record.state is LinkState.HELD and record.held_until <= self._context.now:
+            if record.state is LinkState.HELD and record.held_until <= now:
                 self.evaluate(record)
+            elif record.one_way_since is not None and record.one_way_since + self._patience_s <= now:
+                record.one_way_since = None
+                self._note("alarm", "link_one_way", record, "is heard in one direction only; not used")
+        self._wake_at = min((t for t in map(self._wakes_at, self.by_key.values()) if t is not None), default=math.inf)
+
+    @property
+    def _patience_s(self) -> float:
+        return self._context.intent.probe_interval_s * self._context.intent.probes_lost
+
+    def _wakes_at(self, record: LinkRecord) -> float | None:
+        if record.state is LinkState.HELD:
+            return record.held_until
+        return None if record.one_way_since is None else record.one_way_since + self._patience_s
 
     def next_deadline(self) -> float | None:
-        return min((r.held_until for r in self.by_key.values() if r.state is LinkState.HELD), default=None)
+        return self._wake_at if self._wake_at < math.inf else None
 
     def unsettled(self) -> list[LinkKey]:
         """Links that are UP at their own ends and not yet counted on elsewhere."""
@@ -254,7 +276,7 @@ class Links:
             pause = record.held_until - self._context.now
             self._note("info", "link_held", record, f"works again; held down for {pause:.1f} s ({len(record.flaps)} flaps)")
         elif new is LinkState.ONE_WAY:
-            if record.ever_up or old is not LinkState.DOWN:
+            if old is LinkState.UP:
                 self._note("alarm", "link_one_way", record, why or "is heard in one direction only; not used")
         elif new is LinkState.DOWN and record.ever_up:
             self._note("warning", "link_down", record, why or "is down")

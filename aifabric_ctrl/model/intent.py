@@ -39,7 +39,7 @@ class Intent:
     host_age_s: float = 300.0  # silence before probing; Linux itself forgets neighbours in 60 s
     host_probe_s: float = 0.3  # per probe; three unanswered ones age a host out
     move_probe_s: float = 0.3  # the old port's time to answer before a move is believed
-    hold_packets: int = 4  # first packets kept per unknown destination
+    hold_packets: int = 16  # first packets kept per address: a host that starts talks to several others at once
     hold_total: int = 1024  # and in all
     hold_s: float = 3.0
 
