@@ -6,6 +6,7 @@ controller answers; 130 interrupted.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -66,7 +67,7 @@ def _verb(*examples: str) -> Callable[[F], F]:
 
     def wrap(function: F) -> F:
         option = click.option("--json", "as_json", is_flag=True, help="Print the API's JSON.")
-        text = f"{(function.__doc__ or '').strip()}\n\n{_examples(*examples)}"
+        text = f"{inspect.getdoc(function) or ''}\n\n{_examples(*examples)}"
         name = function.__name__.removesuffix("_verb")
         return cli.command(name, help=text)(option(function))  # type: ignore[return-value]
 
@@ -208,12 +209,14 @@ def why(
 
     Each table's rule on the way and the reason it exists; if B is not reached, where and why the packet stops.
 
-    A and B are addresses, MAC addresses or SWITCH:PORT.  Exit status 1 if some flows do not get there.
+    A and B are addresses, MAC addresses or SWITCH:PORT.  Exit status 1 if some flows do not get there
+    or answers do not get back.
     """
     ports = {"source_port": source_port, "destination_port": destination_port}
     answer = _client(ctx.obj).get("why", {"from": source, "to": destination, "protocol": protocol, **ports})
     _show(answer, as_json, render.why)
-    ctx.exit(0 if answer["delivered"] else BAD_NEWS)
+    back = answer.get("back") or {"delivered": True}
+    ctx.exit(0 if answer["delivered"] and back["delivered"] else BAD_NEWS)
 
 
 @_verb("aifabric events", "aifabric events --follow", "aifabric events --since 120 --json")

@@ -55,6 +55,7 @@ def why(
         "delivered": journey.delivered > 0.999,
         "delivered_share": round(journey.delivered, 4),
         "verdict": verdict(goal, journey),
+        "back": _back(view, goal, protocol, source_port, destination_port, pause),
         "notes": _notes(view, goal, journey),
         "hops": [_hop(view, visit) for visit in journey.visits.values()],
     }
@@ -91,7 +92,7 @@ def paths(view: EngineView, source: str, destination: str, pause: Callable[[], N
         ],
         "graph": {"paths": shortest, "unused": missing},
         "delivered": journey.delivered > 0.999,
-        "text": _paths_words(goal, journey, len(used), shortest, missing),
+        "text": _paths_words(goal, journey, used, shortest, missing),
     }
 
 
@@ -177,6 +178,23 @@ def _goal_to(view: EngineView, start: Endpoint, address: Address, host: Host | N
     if source is None:
         raise InvalidValue(f"{start.text} has no IPv{address.version} address", "name addresses of one version")
     return Goal(source, int(address), address.version, host, own=address in view.intent.gateways)
+
+
+def _back(
+    view: EngineView, goal: Goal, protocol: str, source_port: int | None, destination_port: int | None, pause: Callable[[], None]
+) -> Json | None:
+    """Whether answers get back; None when the fabric itself or nobody would answer."""
+    if goal.host is None or goal.own:
+        return None
+    other = Goal(goal.host, int(goal.source.ip), goal.version, goal.source)
+    ports = (source_port, destination_port)
+    if protocol != "icmp":
+        ports = (
+            DEFAULT_SOURCE_PORT if source_port is None else source_port,
+            destination_port or DEFAULT_DESTINATION_PORT[protocol],
+        )
+    journey = follow(view, other, build_packet(view, other, protocol, ports[1], ports[0]), pause)
+    return {"delivered": journey.delivered > 0.999, "verdict": verdict(other, journey)}
 
 
 def _v4(number: int) -> Address:
@@ -314,8 +332,11 @@ def _shortest(view: EngineView, start: Dpid, end: Dpid) -> list[str]:
     return sorted(" > ".join(switch_name(view.fabric, dpid) for dpid in way) for way in found)
 
 
-def _paths_words(goal: Goal, journey: Journey, used: int, shortest: list[str], missing: list[str]) -> str:
+def _paths_words(goal: Goal, journey: Journey, used: set[str], shortest: list[str], missing: list[str]) -> str:
     if journey.delivered < 0.999:
         return verdict(goal, journey)
-    text = f"{used} way{'s' if used != 1 else ''} in use of {len(shortest)} shortest"
+    text = f"{len(shortest) - len(missing)} of {len(shortest)} shortest ways in use"
+    detours = len(used - set(shortest))
+    if detours:
+        text += f", and {detours} detour{'s' if detours != 1 else ''} (switches repair a failure until the controller has)"
     return f"{text}; not in use: {', '.join(missing[:8])}" if missing else text

@@ -217,6 +217,8 @@ def paths(page: Page, answer: Json) -> None:
 def why(page: Page, answer: Json) -> None:
     """Each switch on the way with its rules; further choices show only what differs."""
     page.line(answer["verdict"], "bold green" if answer["delivered"] else "bold red")
+    if answer["back"]:
+        page.line(f"and back: {answer['back']['verdict']}", "" if answer["back"]["delivered"] else "bold red")
     page.line(answer["packet"])
     for note in answer["notes"]:
         page.line(f"note: {note}")

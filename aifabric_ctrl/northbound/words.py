@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from aifabric_ctrl.compile.tables import BY_NUMBER
 from aifabric_ctrl.model import ids
 from aifabric_ctrl.model.fabric import Fabric, Switch
 from aifabric_ctrl.model.fields import FIELDS
@@ -28,8 +29,6 @@ from aifabric_ctrl.model.rules import (
     ToGroup,
 )
 
-TABLE_NAMES = {0: "PORT", 10: "CLASS", 20: "DEST", 30: "POLICY", 40: "ROUTE", 50: "SPREAD"}
-
 GROUP_TYPES = {
     SELECT: "select (one bucket by hash)",
     FAST_FAILOVER: "fast failover (first live bucket)",
@@ -50,7 +49,8 @@ _RESERVED = {
 
 def table_name(table: int) -> str:
     """``ROUTE`` for 40; the number as text for a table that is not one of ours."""
-    return TABLE_NAMES.get(table, str(table))
+    spec = BY_NUMBER.get(table)
+    return spec.name if spec is not None else str(table)
 
 
 def switch_name(fabric: Fabric, dpid: Dpid) -> str:
