@@ -15,6 +15,9 @@ from aifabric_ctrl.southbound.wire import constants as ofp
 from aifabric_ctrl.southbound.wire.actions import GROUP_TYPES, encode_actions, encode_buckets, encode_instructions
 from aifabric_ctrl.southbound.wire.oxm import encode_match
 
+BUNDLE_OPEN, BUNDLE_CLOSE = ofp.BCT_OPEN_REQUEST, ofp.BCT_CLOSE_REQUEST
+BUNDLE_COMMIT, BUNDLE_DISCARD = ofp.BCT_COMMIT_REQUEST, ofp.BCT_DISCARD_REQUEST
+
 _HEADER = struct.Struct("!BBHI")
 _FLOW_MOD = struct.Struct("!BBHIQQBBHHHIIIH2x")
 _GROUP_MOD = struct.Struct("!BBHIHBxI")
