@@ -79,6 +79,8 @@ def measure(lab: Lab, phase: Phase) -> list[Row]:
     except (LabError, PhaseError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         if not isinstance(error, (LabError, PhaseError)):
             traceback.print_exc()  # an answer of an unexpected shape: whoever mends it needs the place
+        elif isinstance(error, LabError) and not lab.started:
+            raise  # nothing came up at all: no row can be measured
         return [failed_row(lab, phase, error)]
     for row in rows:
         row.phase = phase.name

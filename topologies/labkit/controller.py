@@ -53,7 +53,7 @@ class Controller:
         environment = dict(os.environ, AIFABRIC_STATE_DIR=str(self.state_dir), AIFABRIC_API=self.api)
         command = [str(self.manager), "--ofp-tcp-listen-port", str(self.openflow_port), "aifabric_ctrl"]
         begin = time.monotonic()
-        with self.log.open("ab") as log:
+        with self.log.open("ab" if self.process else "wb") as log:  # a restart in the same session appends
             self.process = subprocess.Popen(
                 command,
                 env=environment,
@@ -65,7 +65,7 @@ class Controller:
             )
         if not wait_until(lambda: self._listens() or not self.alive(), START_BOUND_S) or not self.alive():
             what = "did not listen in time" if self.alive() else f"ended with code {self.process.poll()}"
-            raise LabError(f"{' '.join(command)} {what}; its log ends:\n{self.tail()}")
+            raise LabError(f"`{' '.join(command)}` {what}; its log ({self.log}) ends:\n{self.tail()}")
         return time.monotonic() - begin
 
     def _listens(self) -> bool:

@@ -90,11 +90,13 @@ class Daemon:
 
     def __init__(self) -> None:
         self._command: list[str] = []
+        self._priority = 0
 
     def kill(self) -> None:
         """SIGKILL, and waits until it is gone, its monitor as well (a monitor restarts crashes, not kills)."""
         pid = daemon_pid()
         self._command = [part for part in Path("/proc", str(pid), "cmdline").read_text().split("\0") if part]
+        self._priority = os.getpriority(os.PRIO_PROCESS, pid)
         status = Path("/proc", str(pid), "status").read_text()
         parent = int(re.findall(r"PPid:\s*(\d+)", status)[0])
         os.kill(pid, signal.SIGKILL)
@@ -108,7 +110,16 @@ class Daemon:
         if not self._command:
             return
         environment = dict(os.environ, PATH=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-        subprocess.run(self._command, env=environment, stdin=subprocess.DEVNULL, timeout=30, check=False, capture_output=True)
+        command = ["nice", "-n", str(self._priority - os.getpriority(os.PRIO_PROCESS, 0)), *self._command]
+        subprocess.run(
+            command,
+            env=environment,
+            timeout=30,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self._command = []
 
     def ensure(self) -> None:
