@@ -120,6 +120,8 @@ def parse_yaml(text: str, name: str) -> Document:
     try:
         for event in parser.parse(text):
             builder.take(event)
+    except YamlFault:
+        raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         at = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
@@ -298,6 +300,8 @@ def _read_text(path: Path) -> str:
             raise YamlFault(Fault(name, "not a plain file", "name a YAML file"))
         with path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
+    except YamlFault:
+        raise
     except ValueError:  # a NUL byte in the name
         raise YamlFault(Fault(show(name), "not a file name", "name a YAML file")) from None
     except OSError as error:

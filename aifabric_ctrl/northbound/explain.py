@@ -248,6 +248,7 @@ def _hop(view: EngineView, visit: Visit) -> Json:
 def _choice(view: EngineView, at: PortRef, choice: Choice) -> Json:
     return {
         "share": round(choice.share, 4),
+        "variants": choice.variants,
         "tables": [_step(view, at.dpid, step) for step in choice.outcome.trace],
         "outputs": [
             {

@@ -7,8 +7,8 @@ person wants to see.  Pure, bounded, and never raises on tables that are wrong: 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from aifabric_ctrl.engine.view import EngineView
@@ -39,12 +39,16 @@ class Exit:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way a switch may treat the packet.  ``share`` is its part of the hash space, 0 to 1."""
+    """One way a switch may treat the packet.  ``share`` is its part of the hash space, 0 to 1.
+
+    Hash choices that send the same out of the same ports are one Choice: ``outcome`` is the first of ``variants``.
+    """
 
     share: float
     outcome: Outcome
     exits: tuple[Exit, ...]
     stops: str = ""
+    variants: int = 1
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,17 @@ def _visit(view: EngineView, goal: Goal, place: Place, far: dict[PortRef, tuple[
         choices = [Choice(_share(tables, outcome, live), outcome, *_ends(view, goal, at, outcome, far)) for outcome in outcomes]
     except ContractError as error:
         return Visit(at, packet, (), f"the tables of {name} contradict themselves: {error.what}")
-    return Visit(at, packet, tuple(choices))
+    return Visit(at, packet, _merged(choices))
+
+
+def _merged(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+    """Slots differ in their second choices (their backup chains), which make no difference while the first is live."""
+    kept: dict[tuple[tuple[Exit, ...], str], Choice] = {}
+    for choice in choices:
+        key = (choice.exits, choice.stops)
+        old = kept.get(key)
+        kept[key] = choice if old is None else replace(old, share=old.share + choice.share, variants=old.variants + 1)
+    return tuple(kept.values())
 
 
 def _share(tables: Tables, outcome: Outcome, live: Callable[[int], bool]) -> float:

@@ -230,7 +230,7 @@ def why(page: Page, answer: Json) -> None:
         shown: list[Json] = []
         for choice in hop["choices"]:
             if len(hop["choices"]) > 1:
-                page.line(f"   {'or, ' if shown else ''}for {choice['share']:.1%} of flows:")
+                page.line(f"   {'or, ' if shown else ''}for {choice['share']:.1%} of flows{_variants(choice)}:")
             for step in choice["tables"]:
                 if step not in shown:
                     _step(page, step)
@@ -315,6 +315,10 @@ def _step(page: Page, step: Json) -> None:
             page.line(f"      why   {group['why']['reason']}{_owner(group['why'])}")
     if step["note"]:
         page.line(f"      note  {step['note']}")
+
+
+def _variants(choice: Json) -> str:
+    return f" ({choice['variants']} hash choices, of which one is shown)" if choice["variants"] > 1 else ""
 
 
 def _owner(why: Json) -> str:

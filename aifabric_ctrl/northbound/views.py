@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aifabric_ctrl.engine.view import EngineView, JournalEntry, SwitchStatus
+from aifabric_ctrl.model.errors import ContractError
 from aifabric_ctrl.model.fabric import Host, Link, LinkState, Port, Switch
 from aifabric_ctrl.model.ids import GROUP_ANY, PORT_ANY, Dpid, PortRef, dpid_text, mac_text
 from aifabric_ctrl.model.rules import Bucket, Group, Tables, ToGroup
@@ -342,10 +343,17 @@ def _group(view: EngineView, dpid: Dpid, tables: Tables, group: Group, used_by: 
         "source": why.source if why else "",
         "used_by": used_by,
         "buckets": [
-            _bucket(view.fabric.switches.get(dpid), n, bucket, parts[n], bucket_alive(tables, bucket, live))
+            _bucket(view.fabric.switches.get(dpid), n, bucket, parts[n], _alive(tables, bucket, live))
             for n, bucket in enumerate(group.buckets)
         ],
     }
+
+
+def _alive(tables: Tables, bucket: Bucket, live: Callable[[int], bool]) -> bool:
+    try:
+        return bucket_alive(tables, bucket, live)
+    except ContractError:  # groups that watch each other in a circle
+        return False
 
 
 def _bucket(switch: Switch | None, number: int, bucket: Bucket, share: float, live: bool) -> Json:
@@ -353,7 +361,7 @@ def _bucket(switch: Switch | None, number: int, bucket: Bucket, share: float, li
         "bucket": number,
         "does": bucket_words(bucket, switch),
         "weight": bucket.weight,
-        "share": _round(share),
+        "share": round(share, 6),
         "watch_port": None if bucket.watch_port == PORT_ANY else bucket.watch_port,
         "watch_port_name": "" if bucket.watch_port == PORT_ANY else port_name(switch, bucket.watch_port),
         "watch_group": None if bucket.watch_group == GROUP_ANY else f"{bucket.watch_group:#x}",

@@ -21,7 +21,7 @@ def port(number: int, name: str, role: PortRole, down: bool = False) -> Port:
 
 
 def fabric(leaves: int = 4, spines: int = 2, hosts: int = 2, down: tuple[tuple[int, int], ...] = ()) -> Fabric:
-    """Leaf L is dpid L with hosts 10.0.L.1.. at ports 1.., uplink to spine S at port 100+S; ``down``: dead (leaf, spine) cables."""
+    """Leaf L is dpid L with hosts 10.0.L.1.. at ports 1.. and uplink to spine S at 100+S; ``down``: dead (leaf, spine)."""
     switches: dict[int, Switch] = {}
     links: list[Link] = []
     for leaf in range(1, leaves + 1):
