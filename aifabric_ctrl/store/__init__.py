@@ -31,8 +31,8 @@ class JournalRow:
 class Store(Protocol):
     """One controller's memory.
 
-    ``save`` and ``save_journal`` only note the change; ``flush`` writes all that was noted as one transaction, so that
-    what a crash leaves is always the state after some prefix of what was saved.
+    ``save`` and ``save_journal`` only note the change; ``flush`` writes what was noted, oldest first, so that a crash
+    loses the newest changes and nothing in between.
     """
 
     @property
@@ -67,14 +67,23 @@ class Store(Protocol):
         """
 
     def flush(self) -> None:
-        """Write what was noted, as one transaction.
+        """Write what was noted as one transaction, but at most so much that it takes about a millisecond; the rest
+        (``pending``) waits for the next call.
 
         Raises:
             StoreError: nothing was written; everything is kept and tried again by the next ``flush``.
         """
 
     def tidy(self) -> None:
-        """Housekeeping that may wait for the disk; call it when nothing else is going on."""
+        """Housekeeping that waits for the disk (tens of ms); safe in another thread beside the other methods.
+
+        Raises:
+            StoreError: it could not be done; nothing is lost.
+        """
 
     def close(self) -> None:
-        """Flush, and let another controller have the state."""
+        """Flush everything, and let another controller have the state.
+
+        Raises:
+            StoreError: the last changes could not be written.
+        """

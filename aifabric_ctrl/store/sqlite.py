@@ -9,15 +9,16 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from aifabric_ctrl.model.effects import Journal, SaveHost, SaveLink, SavePorts
 from aifabric_ctrl.model.errors import InvalidValue, StoreError
 from aifabric_ctrl.model.events import Remembered
-from aifabric_ctrl.model.fabric import Address, Host, Link
+from aifabric_ctrl.model.fabric import Host
 from aifabric_ctrl.model.ids import Dpid, PortNo, dpid_text
 from aifabric_ctrl.store import JournalRow, Saveable, rows
 from aifabric_ctrl.store.lock import DirectoryLock
@@ -25,6 +26,7 @@ from aifabric_ctrl.store.schema import migrate
 
 FILE_NAME = "state.sqlite3"
 JOURNAL_ROWS = 10_000
+FLUSH_MOST = 200  # changes, and as many lines, a flush: about a millisecond, for the event loop stands still meanwhile
 # A checkpoint syncs the disk (tens of ms on a slow one), so it is left to `tidy`; this bound (32 MB of 4 KB pages) is
 # only for a controller that is never quiet.
 FORCED_CHECKPOINT_PAGES = 8_000
@@ -72,9 +74,7 @@ class SqliteStore:
         self._path = path
         self._lock = lock
         self._notices: list[Journal] = []
-        self._hosts: dict[Address, SaveHost] = {}
-        self._links: dict[Link, SaveLink] = {}
-        self._ports: dict[Dpid, SavePorts] = {}
+        self._changes: dict[object, Saveable] = {}  # by what they are about, in the order of the last change
         # As many lines as the file keeps: with a disk that stays full, the oldest unwritten ones go first.
         self._journal: deque[tuple[object, ...]] = deque(maxlen=JOURNAL_ROWS)
         self._since_trim = 0
@@ -87,7 +87,7 @@ class SqliteStore:
 
     @property
     def pending(self) -> int:
-        return len(self._hosts) + len(self._links) + len(self._ports) + len(self._journal)
+        return len(self._changes) + len(self._journal)
 
     def load(self, now_monotonic_s: float, boot_id: str) -> Remembered:
         with self._reading():
@@ -119,11 +119,13 @@ class SqliteStore:
 
     def save(self, effect: Saveable) -> None:
         if isinstance(effect, SaveHost):
-            self._hosts[effect.host.ip] = effect
+            subject: object = effect.host.ip
         elif isinstance(effect, SaveLink):
-            self._links[Link(effect.link.a, effect.link.b)] = effect
+            subject = (effect.link.a, effect.link.b)
         else:
-            self._ports[effect.dpid] = effect
+            subject = effect.dpid
+        self._changes.pop(subject, None)
+        self._changes[subject] = effect
 
     def save_journal(self, entry: Journal, wall_time_s: float) -> None:
         self._journal.append(rows.journal_row(entry, wall_time_s))
@@ -137,51 +139,54 @@ class SqliteStore:
     def flush(self) -> None:
         if not self.pending:
             return
+        changes = list(islice(self._changes.items(), FLUSH_MOST))
+        lines = list(islice(self._journal, FLUSH_MOST))
         with self._writing():
-            self._write_hosts()
-            self._write_links()
-            self._write_ports()
-            self._db.executemany(
-                "INSERT INTO journal (wall_time_s, severity, kind, text, data) VALUES (?, ?, ?, ?, ?)", self._journal
-            )
-            self._since_trim += len(self._journal)
-            if self._since_trim >= _TRIM_EVERY:
+            self._write_hosts([e for _, e in changes if isinstance(e, SaveHost)])
+            self._write_links([e for _, e in changes if isinstance(e, SaveLink)])
+            self._write_ports([e for _, e in changes if isinstance(e, SavePorts)])
+            self._db.executemany("INSERT INTO journal (wall_time_s, severity, kind, text, data) VALUES (?, ?, ?, ?, ?)", lines)
+            if self._since_trim + len(lines) >= _TRIM_EVERY:
                 self._trim()
-        for noted in (self._hosts, self._links, self._ports, self._journal):
-            noted.clear()
+        self._since_trim = (self._since_trim + len(lines)) % _TRIM_EVERY
+        for subject, _ in changes:
+            del self._changes[subject]
+        for _ in lines:
+            self._journal.popleft()
 
     def tidy(self) -> None:
-        if self._since_trim:
-            with self._writing():
-                self._trim()
-        with self._reading():
-            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        # A connection of its own, because one that syncs the disk keeps other threads off itself; and PASSIVE, because
+        # that kind of checkpoint waits for no writer and keeps none waiting.
+        with self._reading(), closing(sqlite3.connect(self._path, timeout=0.0, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         try:
-            self.flush()
+            while self.pending:
+                self.flush()
         finally:
             self._db.close()
             self._lock.release()
 
-    def _write_hosts(self) -> None:
-        gone = [rows.host_row(e.host) for e in self._hosts.values() if e.gone]
-        kept = [rows.host_row(e.host) for e in self._hosts.values() if not e.gone]
+    def _write_hosts(self, effects: Sequence[SaveHost]) -> None:
+        gone = [rows.host_row(e.host) for e in effects if e.gone]
+        kept = [rows.host_row(e.host) for e in effects if not e.gone]
         # Only where it was: an address that was seen to leave one port must not be forgotten at another.
         self._db.executemany("DELETE FROM hosts WHERE ip = ? AND dpid = ? AND port = ?", [(r[0], r[2], r[3]) for r in gone])
         self._db.executemany("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", kept)
 
-    def _write_links(self) -> None:
-        gone = [rows.link_key(e.link) for e in self._links.values() if e.gone]
-        kept = [rows.link_row(e) for e in self._links.values() if not e.gone]
+    def _write_links(self, effects: Sequence[SaveLink]) -> None:
+        gone = [rows.link_key(e.link) for e in effects if e.gone]
+        kept = [rows.link_row(e) for e in effects if not e.gone]
         self._db.executemany("DELETE FROM links WHERE a_dpid = ? AND a_port = ? AND b_dpid = ? AND b_port = ?", gone)
         self._db.executemany("INSERT OR REPLACE INTO links VALUES (?, ?, ?, ?, ?, ?, ?)", kept)
 
-    def _write_ports(self) -> None:
-        for effect in self._ports.values():
+    def _write_ports(self, effects: Sequence[SavePorts]) -> None:
+        for effect in effects:
             dpid = dpid_text(effect.dpid)
             self._db.execute("INSERT OR IGNORE INTO switches VALUES (?)", (dpid,))
             self._db.execute("DELETE FROM ports WHERE dpid = ?", (dpid,))
@@ -189,7 +194,6 @@ class SqliteStore:
 
     def _trim(self) -> None:
         self._db.execute("DELETE FROM journal WHERE id <= (SELECT max(id) FROM journal) - ?", (JOURNAL_ROWS,))
-        self._since_trim = 0
 
     def _read(self, table: str, convert: Callable[[rows.Row], T], columns: str = "*") -> Iterator[T]:
         return self._converted(table, convert, self._db.execute(f"SELECT {columns} FROM {table}"))

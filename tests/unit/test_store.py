@@ -7,7 +7,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from aifabric_ctrl.model.fabric import Host, Link, LinkState, Reach
 from aifabric_ctrl.model.ids import PortRef
 from aifabric_ctrl.store import Store
 from aifabric_ctrl.store.schema import MIGRATIONS, migrate
-from aifabric_ctrl.store.sqlite import FILE_NAME, JOURNAL_ROWS, SqliteStore, open_store
+from aifabric_ctrl.store.sqlite import FILE_NAME, FLUSH_MOST, JOURNAL_ROWS, SqliteStore, open_store
 
 BOOT = "boot-1"
 LEAF, SPINE = PortRef(0xA, 1), PortRef(0xFFFF_0000_0000_0001, 2)
@@ -109,7 +112,8 @@ def test_the_journal_is_bounded_and_its_ids_go_on(store: SqliteStore, tmp_path: 
     for start in range(0, 3 * JOURNAL_ROWS, 1000):
         for n in range(start, start + 1000):
             store.save_journal(Journal("info", "n", f"line {n}", {"at": LEAF, "ip": V4.ip}), 1.5)
-        store.flush()
+        while store.pending:
+            store.flush()
     store.save_journal(Journal("alarm", "odd", "bytes \udcff", {}), 2.5)
     store = reopen(store, tmp_path)
     store.tidy()
@@ -131,18 +135,46 @@ def test_nothing_is_written_before_flush_and_all_of_it_at_once(store: SqliteStor
     assert store.pending == 0 and len(store.journal(5)) == 1
 
 
+def test_a_flush_is_bounded_and_writes_the_oldest_first(store: SqliteStore, tmp_path: Path) -> None:
+    for n in range(3 * FLUSH_MOST):
+        store.save(SaveHost(Host(ip_address(n), 1, PortRef(1, 1))))
+    store.save(SaveHost(Host(ip_address(0), 2, PortRef(1, 1))))
+    store.flush()
+    assert store.pending == 2 * FLUSH_MOST
+    with closing(sqlite3.connect(tmp_path / "state" / FILE_NAME)) as other:
+        assert {int(ip_address(ip)) for (ip,) in other.execute("SELECT ip FROM hosts")} == set(range(1, FLUSH_MOST + 1))
+    assert len(reopen(store, tmp_path).load(1.0, BOOT).hosts) == 3 * FLUSH_MOST
+
+
+def test_tidying_in_another_thread_disturbs_nobody(store: SqliteStore, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def tidy() -> None:
+        while not stop.is_set():
+            store.tidy()
+
+    with ThreadPoolExecutor(1) as pool:
+        tidying = pool.submit(tidy)
+        for n in range(500):
+            store.save_journal(Journal("info", "k", str(n)), 1.0)
+            store.flush()
+        stop.set()
+        tidying.result()
+    assert [row.text for row in store.journal(1000)] == [str(n) for n in range(500)]
+
+
 def test_a_full_disk_keeps_everything_for_the_next_flush(store: SqliteStore) -> None:
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages}")
-    for n in range(500):
+    for n in range(150):
         store.save_journal(Journal("info", "k", "x" * 500, {"n": n}), 1.0)
     store.save(SaveHost(V4))
     with pytest.raises(StoreError, match="free space"):
         store.flush()
-    assert store.pending == 501 and store.journal(1) == []
+    assert store.pending == 151 and store.journal(1) == []
     store._db.execute("PRAGMA max_page_count = 100000")
     store.flush()
-    assert store.pending == 0 and store.journal(1)[0].data == {"n": 499}
+    assert store.pending == 0 and store.journal(1)[0].data == {"n": 149}
 
 
 def test_a_held_file_costs_an_error_and_no_wait(store: SqliteStore, tmp_path: Path) -> None:
@@ -160,7 +192,6 @@ def test_a_held_file_costs_an_error_and_no_wait(store: SqliteStore, tmp_path: Pa
 def test_a_damaged_file_is_kept_aside_and_reported(store: SqliteStore, tmp_path: Path, damage: str) -> None:
     for n in range(2000):
         store.save_journal(Journal("info", "k", "x" * 100, {"n": n}), 1.0)
-    store.flush()
     store.close()
     path = tmp_path / "state" / FILE_NAME
     data = bytearray(path.read_bytes())
