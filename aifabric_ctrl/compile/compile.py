@@ -38,6 +38,11 @@ class Cache:
             self._generations, self._intent = [], intent
         self._generations = [{}, *self._generations[: GENERATIONS - 1]]
 
+    @property
+    def size(self) -> int:
+        """Results held."""
+        return sum(map(len, self._generations))
+
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of ``make`` for these inputs."""
         current = self._generations[0]
