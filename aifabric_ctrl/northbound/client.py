@@ -67,7 +67,7 @@ class Client:
             raise ControllerUnreachable(f"no answer from {self.url} in {TIMEOUT_S + extra_s:g} s", _DO) from None
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise ControllerUnreachable(f"no controller answers at {self.url} ({text[:100]})", _DO) from None
+            raise ControllerUnreachable(f"no controller answers at {self.url} ({' '.join(text.split())[:100]})", _DO) from None
         finally:
             connection.close()
         return self._value(answer.status, body)
