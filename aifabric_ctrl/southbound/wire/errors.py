@@ -80,3 +80,20 @@ def error_name(error_type: int, code: int, experimenter: int = 0) -> str:
     name, text = known
     codes = text.split()
     return f"{name}/{codes[code]}" if code < len(codes) else f"{name}/{code}"
+
+
+def error_code(name: str) -> tuple[int, int, int]:
+    """The reverse, for fake switches: (type, code, experimenter or 0) of a name ``error_name`` gives.
+
+    Raises:
+        KeyError: no error has that name.
+    """
+    return _CODES[name]
+
+
+_CODES: dict[str, tuple[int, int, int]] = {
+    f"{name}/{code}": (number, position, 0)
+    for number, (name, text) in _TYPES.items()
+    for position, code in enumerate(text.split())
+}
+_CODES.update({name: (ET_EXPERIMENTER, number, ONF_EXPERIMENTER) for number, name in _ONF.items()})

@@ -26,6 +26,7 @@ _GROUP_FEATURES = struct.Struct("!II4I4I")
 _METER = struct.Struct("!HHI")
 _BAND = struct.Struct("!HHII4x")
 _METER_FEATURES = struct.Struct("!IIIBB2x")
+_NO_LIMITS = (0, 0, 0)
 _METER_FLAGS = ofp.MF_KBPS | ofp.MF_PKTPS
 
 
@@ -47,25 +48,28 @@ def _desc(raw: bytes, xid: int, more: bool) -> m.DescReply:
     return m.DescReply(xid, more, *[text_of(part) for part in _DESC.unpack_from(raw, BODY)])
 
 
-def flow_entry(raw: bytes, position: int, length: int) -> m.FlowStats:
-    """One ofp_flow_stats of ``length`` bytes, which the caller has checked to lie inside ``raw``.
+def flow_value(
+    raw: bytes, position: int, end: int, entry: tuple[int, int, int], limits: tuple[int, int, int]
+) -> Flow | m.Unrepresentable:
+    """The flow whose match starts at ``position`` and whose instructions end at ``end``.
+
+    Args:
+        entry: table, priority, cookie.
+        limits: idle time-out (s), hard time-out (s), flags; ours are all 0.
 
     Raises:
         WireError: something inside does not fit.
     """
-    _, table, sec, nsec, priority, idle_s, hard_s, flags, cookie, packets, size = _FLOW.unpack_from(raw, position)
-    end = position + length
-    oxm_end, instructions = match_bounds(raw, position + 48, end)
-    flow: Flow | m.Unrepresentable
+    oxm_end, instructions = match_bounds(raw, position, end)
+    table, priority, cookie = entry
     try:
-        if idle_s or hard_s or flags:
-            raise Unmodelled(f"timeouts {idle_s}/{hard_s} flags {flags:#x}", (ofp.ET_FLOW_MOD_FAILED, 0))
-        match = decode_oxms(raw[position + 52 : oxm_end])
+        if limits != _NO_LIMITS:
+            raise Unmodelled(f"time-outs {limits[0]}/{limits[1]} s, flags {limits[2]:#x}", (ofp.ET_FLOW_MOD_FAILED, 0))
+        match = decode_oxms(raw[position + 4 : oxm_end])
         meter, actions, metadata, goto = decode_instructions(raw[instructions:end])
-        flow = Flow(table, priority, match, meter, actions, metadata, goto, cookie)
     except Unmodelled as error:
-        flow = m.Unrepresentable("flow", error.what, error.error, table, priority, cookie)
-    return m.FlowStats(flow, packets, size, sec + nsec / 1e9)
+        return m.Unrepresentable("flow", error.what, error.error, table, priority, cookie)
+    return Flow(table, priority, match, meter, actions, metadata, goto, cookie)
 
 
 def _flows(raw: bytes, xid: int, more: bool) -> m.FlowStatsReply:
@@ -74,10 +78,11 @@ def _flows(raw: bytes, xid: int, more: bool) -> m.FlowStatsReply:
     while position < total:
         if total - position < 56:
             raise WireError("flow entry cut short")
-        length = raw[position] << 8 | raw[position + 1]
+        length, table, sec, nsec, priority, idle_s, hard_s, flags, cookie, packets, size = _FLOW.unpack_from(raw, position)
         if length < 56 or position + length > total:
             raise WireError(f"flow entry length {length} does not fit")
-        entries.append(flow_entry(raw, position, length))
+        flow = flow_value(raw, position + 48, position + length, (table, priority, cookie), (idle_s, hard_s, flags))
+        entries.append(m.FlowStats(flow, packets, size, sec + nsec / 1e9))
         position += length
     return m.FlowStatsReply(xid, more, tuple(entries))
 
