@@ -99,7 +99,7 @@ class AIFabric(App):  # type: ignore[misc]
             controller.note("api_unavailable", text)
             return
         self._api = listener
-        app = make_app(controller.view, self._settings)
+        app = make_app(controller.view, self._settings, wait=hub.sleep)
         hub.spawn(
             wsgi.server,
             listener,
@@ -136,4 +136,4 @@ def _bfd_worker(settings: Settings) -> Any:
         return None
     from aifabric_ctrl.southbound.ovsdb import OvsdbWorker
 
-    return OvsdbWorker(settings)
+    return OvsdbWorker(settings.ovsdb_remotes())

@@ -102,7 +102,7 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = importlib.import_module("os_ken" + spec.name[len("ryu") :])
         if module is app_manager and not hasattr(module, "RyuApp"):
-            module.RyuApp = App  # type: ignore[attr-defined]
+            module.RyuApp = App
         # A separate object: the import system writes the alias's own name and spec into what it is handed.
         alias = ModuleType(spec.name)
         alias.__dict__.update({k: v for k, v in module.__dict__.items() if not k.startswith("__")})
@@ -150,7 +150,9 @@ class Manager(app_manager.AppManager):  # type: ignore[misc]
             module = importlib.import_module(name)
         except ModuleNotFoundError as missing:
             if missing.name and (name == missing.name or name.startswith(missing.name + ".")):
-                raise InvalidValue(f"there is no application {name!r}", "give a module's name or the path of a .py file") from None
+                raise InvalidValue(
+                    f"there is no application {name!r}", "give a module's name or the path of a .py file"
+                ) from None
             raise
         for attribute in dir(module):
             value = getattr(module, attribute)

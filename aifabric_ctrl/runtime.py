@@ -38,6 +38,7 @@ SLICE_S = 0.002  # the engine lets the sockets in this often
 STORE_EVERY_S = 0.5
 TIDY_EVERY_S = 60.0
 LAG_EVERY_S = 0.02
+VIEW_KEPT_S = 1.0  # the shells' counters may rise without the engine
 ETH_LLDP = b"\x88\xcc"
 
 
@@ -70,6 +71,9 @@ class Controller:
         self._frames: deque[Event] = deque()
         self._wake = hub.Event()
         self._stopping = False
+        self._rounds = 0
+        self._view: EngineView | None = None
+        self._viewed = (0, 0.0)
         self.counts: Counter[str] = Counter()
         limits = Limits(
             handshake_s=settings.handshake_timeout_s, echo_interval_s=settings.echo_interval_s, echo_lost=settings.echo_lost
@@ -94,9 +98,14 @@ class Controller:
         self.post(OddFrame(self._clock(), 0, kind, text))
 
     def view(self) -> EngineView:
-        """What the API shows, with the shells' counters added."""
-        view = self._engine.view()
-        return dataclasses.replace(view, counters={**view.counters, **self.server.totals(), **self.counts})
+        """What the API shows, with the shells' counters added; the same object until something may have changed."""
+        now = self._clock()
+        if self._view is None or self._rounds != self._viewed[0] or now > self._viewed[1] + VIEW_KEPT_S:
+            view = self._engine.view()
+            counters = {**view.counters, **self.server.totals(), **self.counts}
+            self._view = dataclasses.replace(view, counters=counters)
+            self._viewed = (self._rounds, now)
+        return self._view
 
     # Life
 
@@ -161,6 +170,7 @@ class Controller:
             if deadline is not None and deadline <= now:
                 self._carry_out(self._engine.step(Tick(now)))
             self._carry_out(self._engine.flush(now))
+            self._rounds += 1
             hub.sleep(0)
 
     def _wait(self) -> None:

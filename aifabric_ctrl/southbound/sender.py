@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from aifabric_ctrl.model.effects import Change, SendPlan, Stage
+from aifabric_ctrl.model.errors import ContractError
 from aifabric_ctrl.model.events import Event, ObjectRefused, PlanAcked, Session
 from aifabric_ctrl.model.rules import Flow, Group, Meter
+from aifabric_ctrl.southbound.wire import constants as ofp
 from aifabric_ctrl.southbound.wire import encode
 
 BUNDLE_MESSAGES = 5_000  # 20,000 in one commit stalled forwarding long enough to flap 30 ms BFD (measured)
@@ -70,6 +72,7 @@ class PlanSender:
         self._bundles = bundles
         self._sent: dict[int, _Sent] = {}
         self._bundle_ids = 0
+        self._unsayable: list[tuple[int, Item, str]] = []
         self.counts: Counter[str] = Counter()
 
     @property
@@ -81,6 +84,13 @@ class PlanSender:
         """Queue a plan."""
         plan = _Plan(effect.plan, deque(units(effect.stages, self._bundles)))
         self._queue(self._advance(plan))
+
+    def late(self, now: float) -> list[Event]:
+        """Refusals found while encoding, which happens when the output is drained."""
+        if not self._unsayable:
+            return []
+        unsayable, self._unsayable = self._unsayable, []
+        return [ObjectRefused(now, self._session, *found) for found in unsayable]
 
     def barrier(self, xid: int, now: float) -> list[Event] | None:
         """A BARRIER_REPLY; None when the xid is not ours."""
@@ -166,21 +176,32 @@ class PlanSender:
 
     def _stage(self, plan: _Plan, stage: Stage, last: bool) -> Iterator[bytes]:
         for change in stage.changes:
-            yield self._message(self._note(plan, "object", change.object), change)
+            xid = self._note(plan, "object", change.object)
+            yield self._message(plan, xid, change)
         yield encode.barrier_request(self._note(plan, "final" if last else "stage"))
 
     def _bundle(self, plan: _Plan, unit: _Unit) -> Iterator[bytes]:
         self._bundle_ids += 1
         bundle = self._bundle_ids
         plan.unit = unit
-        yield encode.bundle_control(self._note(plan, "open"), bundle, encode.BUNDLE_OPEN)
+        yield encode.bundle_control(self._note(plan, "open"), bundle, ofp.BCT_OPEN_REQUEST)
         for stage in unit.stages:
             for change in stage.changes:
                 xid = self._note(plan, "bundled", change.object)
-                yield encode.bundle_add(xid, bundle, self._message(xid, change))
-        yield encode.bundle_control(self._note(plan, "commit"), bundle, encode.BUNDLE_COMMIT)
+                message = self._message(plan, xid, change)
+                if message:
+                    yield encode.bundle_add(xid, bundle, message)
+        yield encode.bundle_control(self._note(plan, "commit"), bundle, ofp.BCT_COMMIT_REQUEST)
 
-    def _message(self, xid: int, change: Change) -> bytes:
+    def _message(self, plan: _Plan, xid: int, change: Change) -> bytes:
+        """Empty when the object cannot be said in OpenFlow; that is reported like a refusal by the switch."""
+        try:
+            return self._encode(xid, change)
+        except ContractError as error:
+            self._unsayable.append((plan.number, change.object, f"not sent: {error}"))
+            return b""
+
+    def _encode(self, xid: int, change: Change) -> bytes:
         item, put = change.object, change.op == "put"
         if isinstance(item, Flow):
             self.counts["flow_mods"] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Any
 
 from eventlet.green import ssl
@@ -46,7 +46,7 @@ class TlsContext:
 
     def _stamps(self) -> list[int]:
         try:
-            return [os.stat(name).st_mtime_ns for name in self._files]
+            return [Path(name).stat().st_mtime_ns for name in self._files]
         except OSError as error:
             raise InvalidValue(f"cannot read {error.filename}: {error.strerror}", "check the certificate flags") from None
 
@@ -60,5 +60,7 @@ class TlsContext:
                 context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ValueError) as error:
             names = ", ".join(self._files)
-            raise InvalidValue(f"cannot use the certificate files {names}: {error}", "check --ctl-cert, --ctl-privkey, --ca-certs") from None
+            raise InvalidValue(
+                f"cannot use the certificate files {names}: {error}", "check --ctl-cert, --ctl-privkey, --ca-certs"
+            ) from None
         return context

@@ -127,7 +127,9 @@ def test_importing_the_package_starts_no_framework() -> None:
     modules = [
         ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for p in FILES
-        if part(p) in (*CORE, "__init__", "sim", "store", "settings", "yamlfile") or "wire" in p.parts or p.stem in ("session", "cli")
+        if part(p) in (*CORE, "__init__", "sim", "store", "settings", "yamlfile")
+        or "wire" in p.parts
+        or p.stem in ("session", "cli")
     ]
     program = (
         "import importlib, sys\n"
