@@ -19,10 +19,9 @@ import click
 
 from aifabric_ctrl import __version__
 from aifabric_ctrl.model.errors import ControllerUnreachable, FabricError
-from aifabric_ctrl.northbound import render, views
+from aifabric_ctrl.northbound import render
 from aifabric_ctrl.northbound.client import Client
 from aifabric_ctrl.northbound.render import Json, Page
-from aifabric_ctrl.settings import load_settings
 
 BAD_NEWS, BAD_INPUT, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 FOLLOW_WAIT_S = 25
@@ -106,6 +105,8 @@ def _client(api: str | None) -> Client:
     if text:
         return Client.at(text)
     if os.environ.get("AIFABRIC_CONFIG"):
+        from aifabric_ctrl.settings import load_settings  # here, as below: it takes longer to import than most verbs to run
+
         host, port = load_settings(os.environ).api
         return Client(host, port)
     return Client("127.0.0.1", 8080)
@@ -222,7 +223,7 @@ def why(
 @_verb("aifabric events", "aifabric events --follow", "aifabric events --since 120 --json")
 @click.option("--follow", "-f", is_flag=True, help="Keep printing new ones, through restarts of the controller.")
 @click.option("--since", type=click.IntRange(0, 2**63 - 1), default=0, help="Only those after this id.")
-@click.option("--limit", type=click.IntRange(1, views.MAX_EVENTS), default=200, show_default=True, help="At most this many.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="At most this many.")
 @click.pass_context
 def events(ctx: click.Context, as_json: bool, follow: bool, since: int, limit: int) -> None:
     """What happened, oldest first.
@@ -261,6 +262,9 @@ def settings(as_json: bool) -> None:
     Reads what this shell's environment and AIFABRIC_CONFIG say, without a controller; what a running one uses is at
     /api/v1/settings.
     """
+    from aifabric_ctrl.northbound import views
+    from aifabric_ctrl.settings import load_settings
+
     _show(views.settings(load_settings(os.environ)), as_json, render.settings)
 
 

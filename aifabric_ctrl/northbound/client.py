@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from aifabric_ctrl.model.errors import ControllerUnreachable, InvalidValue
-from aifabric_ctrl.yamlfile import show
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 256 << 20
@@ -37,13 +36,13 @@ class Client:
             parts = urlsplit(full)
             host, port = parts.hostname, parts.port
         except ValueError:
-            raise InvalidValue(f"API address {show(text)} cannot be read", do) from None
+            raise InvalidValue(f"API address {text[:80]!r} cannot be read", do) from None
         if parts.scheme == "https":
             raise InvalidValue("the API has no TLS yet", do)
         if parts.scheme != "http" or not host or parts.path not in ("", "/") or parts.query or "@" in parts.netloc:
-            raise InvalidValue(f"API address {show(text)} is not an address", do)
+            raise InvalidValue(f"API address {text[:80]!r} is not an address", do)
         if not host.isprintable() or " " in host or port == 0:
-            raise InvalidValue(f"API address {show(text)} is not an address", do)
+            raise InvalidValue(f"API address {text[:80]!r} is not an address", do)
         return cls(host, 8080 if port is None else port)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
-from itertools import islice
+from itertools import islice, pairwise
 
 import networkx as nx
 
@@ -76,7 +76,7 @@ def paths(view: EngineView, source: str, destination: str, pause: Callable[[], N
     ways = sorted(journey.ways, key=lambda w: (bool(w.stops), -w.share, w.crossed))
     shortest = _shortest(view, goal.source.at.dpid, goal.host.at.dpid)
     used = {hop_words(view, w.crossed) for w in ways if not w.stops}
-    missing = [text for text in shortest if text not in used]
+    unused = [{"path": text, "why": bad or "the rules do not use it"} for text, bad in shortest.items() if text not in used]
     return {
         "from": _end(view, goal.source),
         "to": _end(view, goal.host),
@@ -90,9 +90,9 @@ def paths(view: EngineView, source: str, destination: str, pause: Callable[[], N
             }
             for w in ways
         ],
-        "graph": {"paths": shortest, "unused": missing},
+        "graph": {"paths": list(shortest), "unused": unused},
         "delivered": journey.delivered > 0.999,
-        "text": _paths_words(goal, journey, used, shortest, missing),
+        "text": _paths_words(goal, journey, used, shortest, unused),
     }
 
 
@@ -321,23 +321,35 @@ def _crossing(view: EngineView, into: PortRef, out: PortRef) -> Json:
     }
 
 
-def _shortest(view: EngineView, start: Dpid, end: Dpid) -> list[str]:
-    """The shortest ways over cables that are up, by the switches' names, in order."""
+def _shortest(view: EngineView, start: Dpid, end: Dpid) -> dict[str, str]:
+    """The shortest ways over all known cables, by the switches' names, each with what blocks it (empty: nothing does)."""
     whole = view.fabric.graph
-    up = nx.Graph()
-    up.add_nodes_from(whole.nodes)
-    up.add_edges_from((a, b) for a, b, state in whole.edges(data="state") if state == "up")
-    if start not in up or end not in up or not nx.has_path(up, start, end):
-        return []
-    found = islice(nx.all_shortest_paths(up, start, end), MAX_WAYS)
-    return sorted(" > ".join(switch_name(view.fabric, dpid) for dpid in way) for way in found)
+    states: dict[frozenset[Dpid], str] = {}
+    for a, b, state in whole.edges(data="state"):
+        pair = frozenset((a, b))
+        states[pair] = "up" if state == "up" else states.get(pair, state)  # of parallel cables one is enough
+    plain = nx.Graph(tuple(pair) for pair in states if len(pair) == 2)
+    plain.add_nodes_from(whole.nodes)
+    if start not in plain or end not in plain or not nx.has_path(plain, start, end):
+        return {}
+    ways: dict[str, str] = {}
+    for way in islice(nx.all_shortest_paths(plain, start, end), MAX_WAYS):
+        names = [switch_name(view.fabric, dpid) for dpid in way]
+        bad = (
+            f"{names[n]} to {names[n + 1]} is {states[frozenset(pair)]}"
+            for n, pair in enumerate(pairwise(way))
+            if states[frozenset(pair)] != "up"
+        )
+        ways[" > ".join(names)] = next(bad, "")
+    return dict(sorted(ways.items()))
 
 
-def _paths_words(goal: Goal, journey: Journey, used: set[str], shortest: list[str], missing: list[str]) -> str:
+def _paths_words(goal: Goal, journey: Journey, used: set[str], shortest: dict[str, str], unused: list[Json]) -> str:
     if journey.delivered < 0.999:
         return verdict(goal, journey)
-    text = f"{len(shortest) - len(missing)} of {len(shortest)} shortest ways in use"
+    text = f"{len(shortest) - len(unused)} of {len(shortest)} shortest ways in use"
     detours = len(used - set(shortest))
     if detours:
         text += f", and {detours} detour{'s' if detours != 1 else ''} (switches repair a failure until the controller has)"
-    return f"{text}; not in use: {', '.join(missing[:8])}" if missing else text
+    named = ", ".join(f"{way['path']} ({way['why']})" for way in unused[:8])
+    return f"{text}; not in use: {named}" if unused else text

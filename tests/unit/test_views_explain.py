@@ -78,7 +78,10 @@ def test_switches_repair_before_the_controller_does() -> None:
     """Tables of the healthy fabric, one spine's link to the target down: half the flows bounce and still arrive."""
     answer = explain.paths(view(fabric(down=((4, 2),)), desired=HEALTHY.desired), A, B)
     assert answer["delivered"] is True
-    assert answer["text"] == "1 of 1 shortest ways in use, and 1 detour (switches repair a failure until the controller has)"
+    assert answer["text"] == (
+        "1 of 2 shortest ways in use, and 1 detour (switches repair a failure until the controller has); "
+        "not in use: leaf1 > spine2 > leaf4 (spine2 to leaf4 is down)"
+    )
     assert [p["text"] for p in answer["paths"]] == ["leaf1 > spine1 > leaf4", "leaf1 > spine2 > leaf1 > spine1 > leaf4"]
 
 
@@ -97,9 +100,12 @@ def test_a_shortest_way_that_is_not_used_is_named() -> None:
     made = fabric()
     held = replace(made, links=(replace(made.links[0], state=LinkState.HELD), *made.links[1:]))
     tables = view(held).desired
-    answer = explain.paths(view(made, desired=tables), A, B)
-    assert answer["graph"]["unused"] == ["leaf1 > spine1 > leaf4"]
-    assert answer["text"] == "1 of 2 shortest ways in use; not in use: leaf1 > spine1 > leaf4"
+    text = "1 of 2 shortest ways in use; not in use: leaf1 > spine1 > leaf4"
+    answer = explain.paths(view(held, desired=tables), A, B)
+    assert answer["graph"]["unused"] == [{"path": "leaf1 > spine1 > leaf4", "why": "leaf1 to spine1 is held"}]
+    assert answer["text"] == f"{text} (leaf1 to spine1 is held)"
+    late = explain.paths(view(made, desired=tables), A, B)  # the link is up again, the rules are not there yet
+    assert late["text"] == f"{text} (the rules do not use it)"
 
 
 def test_shares_follow_the_slots() -> None:
