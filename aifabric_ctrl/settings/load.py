@@ -54,7 +54,6 @@ class Settings:
     handshake_timeout_s: float
     echo_interval_s: float
     echo_lost: int
-    record: Path | None
     sources: Mapping[str, str]
 
     def ovsdb_remotes(self, socket: Path = OVSDB_SOCKET) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from aifabric_ctrl.model.intent import Intent
 from aifabric_ctrl.settings.kinds import (
     ADDRESSES,
     DIRECTORY,
-    FILE,
     LISTEN,
     MAC,
     OVSDB,
@@ -93,13 +92,6 @@ _PROCESS = (
         3.0,
     ),
     Setting("echo_lost", whole(1, 10), "echoes", "unanswered in a row before the session is closed", "southbound", 3),
-    Setting(
-        "record",
-        FILE,
-        "",
-        "not set: nothing recorded; else every event goes to this file, for replay of a fault",
-        "app",
-    ),
 )
 
 _DATA_PLANE = (

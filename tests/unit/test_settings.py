@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
@@ -271,6 +272,12 @@ def test_no_bytes_in_a_file_raise_anything_else(tmp_path_factory: pytest.TempPat
 
 def test_intent_names_are_intents() -> None:
     assert {f.name for f in dataclasses.fields(Intent)} == INTENT_NAMES
+
+
+def test_every_setting_is_read_by_something() -> None:
+    package = Path(load_module.__file__).parents[1]
+    code = "".join(f.read_text() for f in package.rglob("*.py") if f.parent.name != "settings" and f.name != "intent.py")
+    assert [row.name for row in TABLE if not re.search(rf"\.{row.name}\b", code)] == []
 
 
 def test_the_page_is_the_table() -> None:
