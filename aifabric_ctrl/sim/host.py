@@ -18,14 +18,15 @@ class HostStack:
     host: FakeHost
     neighbours: dict[int, int] = field(default_factory=dict)
     received: list[Packet] = field(default_factory=list)  # everything addressed to this host that is not ARP
-    foreign: list[Packet] = field(default_factory=list)  # frames for others: nobody may flood them here
+    foreign: list[Packet] = field(default_factory=list)  # unicast frames for others: nobody may flood them here
     unasked_arp: int = 0  # ARP requests for other addresses that reached this host
     _pending: dict[int, list[Packet]] = field(default_factory=dict)
 
     def receive(self, packet: Packet) -> list[Packet]:
         """A frame arrives; the answers to send."""
         if packet["eth_dst"] not in (self.host.mac, BROADCAST_MAC):
-            self.foreign.append(packet)
+            if not packet["eth_dst"] >> 40 & 1:
+                self.foreign.append(packet)
             return []
         if packet["eth_type"] == ETH_ARP:
             return self._arp(packet)

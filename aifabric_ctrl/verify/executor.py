@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from aifabric_ctrl.model import ids
 from aifabric_ctrl.model.errors import ContractError
 from aifabric_ctrl.model.fields import ETH_IP, ETH_IP6, FIELDS
-from aifabric_ctrl.model.ids import GROUP_ANY, PORT_ANY, PortNo
+from aifabric_ctrl.model.ids import PortNo
 from aifabric_ctrl.model.rules import (
     ALL,
     FAST_FAILOVER,
@@ -34,6 +35,7 @@ from aifabric_ctrl.model.rules import (
     Tables,
     ToGroup,
 )
+from aifabric_ctrl.verify.liveness import MAX_DEPTH, Liveness, LivePort, bucket_alive, liveness
 from aifabric_ctrl.verify.lookup import Index, index_of, reference_lookup
 from aifabric_ctrl.verify.packet import (
     PIPELINE_FIELDS,
@@ -48,6 +50,7 @@ from aifabric_ctrl.verify.packet import (
 
 __all__ = [
     "GroupChoice",
+    "Liveness",
     "Outcome",
     "Packet",
     "Sent",
@@ -57,7 +60,6 @@ __all__ = [
     "arp_reply",
     "arp_request",
     "bucket_alive",
-    "group_alive",
     "icmp4_echo",
     "index_of",
     "reference_lookup",
@@ -67,10 +69,9 @@ __all__ = [
     "udp4",
 ]
 
-LivePort = Callable[[PortNo], bool]
 Choose = Callable[[Group, Sequence[Bucket]], int]
+_Pick = Callable[[Group], int]  # the place of the bucket to take, of a group that has a live one
 
-MAX_DEPTH = 64  # groups below groups; OVS gives up at the same depth
 VLAN_PRESENT = 0x1000
 
 
@@ -146,12 +147,14 @@ def run(
         ContractError: the tables themselves are wrong (ambiguous entries, goto backwards, a field that is not there).
     """
 
-    def once(pick: Choose) -> Outcome:
-        machine = _Machine(tables, packet, in_port, live, pick)
+    alive = liveness(tables, live)
+
+    def once(pick: _Pick) -> Outcome:
+        machine = _Machine(alive, packet, in_port, pick)
         machine.pipeline(start_table)
         return machine.outcome()
 
-    return [once(choose)] if choose is not None else _every_choice(once)
+    return _outcomes(once, alive, choose)
 
 
 def run_actions(
@@ -164,26 +167,26 @@ def run_actions(
 ) -> list[Outcome]:
     """A packet-out: an action list, in which ``Output(PORT_TABLE)`` starts the pipeline.  As :func:`run` otherwise."""
 
-    def once(pick: Choose) -> Outcome:
-        machine = _Machine(tables, packet, in_port, live, pick)
+    alive = liveness(tables, live)
+
+    def once(pick: _Pick) -> Outcome:
+        machine = _Machine(alive, packet, in_port, pick)
         machine.packet_out(actions)
         return machine.outcome()
 
-    return [once(choose)] if choose is not None else _every_choice(once)
+    return _outcomes(once, alive, choose)
 
 
 class _Replay:
     """Chooses by a script and takes the first choice beyond it, so that running again and again tries them all."""
 
-    def __init__(self, script: Sequence[int]) -> None:
+    def __init__(self, alive: Liveness, script: Sequence[int]) -> None:
+        self._alive = alive
         self._script = script
         self._made: list[tuple[int, int]] = []
 
-    def __call__(self, group: Group, buckets: Sequence[Bucket]) -> int:
-        different: dict[tuple[Action, ...], int] = {}
-        for place, bucket in enumerate(buckets):
-            different.setdefault(bucket.actions, place)
-        places = list(different.values())
+    def __call__(self, group: Group) -> int:
+        places = self._alive.different(group)
         step = len(self._made)
         turn = self._script[step] if step < len(self._script) else 0
         self._made.append((turn, len(places)))
@@ -198,38 +201,25 @@ class _Replay:
         return [turn for turn, _ in made[:-1]] + [made[-1][0] + 1]
 
 
-def _every_choice(once: Callable[[Choose], Outcome]) -> list[Outcome]:
+def _outcomes(once: Callable[[_Pick], Outcome], alive: Liveness, choose: Choose | None) -> list[Outcome]:
+    if choose is not None:
+
+        def pick(group: Group) -> int:
+            places = alive.places(group)
+            return places[choose(group, [group.buckets[n] for n in places])]
+
+        return [once(pick)]
     outcomes: list[Outcome] = []
     script: list[int] | None = []
     while script is not None:
-        replay = _Replay(script)
+        replay = _Replay(alive, script)
         outcomes.append(once(replay))
         script = replay.next_script()
     return outcomes
 
 
-def bucket_alive(tables: Tables, bucket: Bucket, live: LivePort, depth: int = 0) -> bool:
-    """A bucket that watches nothing is live; one that watches both lives while either does (as OVS)."""
-    if bucket.watch_port == PORT_ANY and bucket.watch_group == GROUP_ANY:
-        return True
-    if bucket.watch_port != PORT_ANY and live(bucket.watch_port):
-        return True
-    return bucket.watch_group != GROUP_ANY and group_alive(tables, bucket.watch_group, live, depth + 1)
-
-
-def group_alive(tables: Tables, group_id: int, live: LivePort, depth: int = 0) -> bool:
-    """A group is live while any of its buckets is.
-
-    Raises:
-        ContractError: groups watch each other in a circle.
-    """
-    if depth > MAX_DEPTH:
-        raise ContractError(f"group {group_id:#x} is watched {MAX_DEPTH} levels deep")
-    group = tables.groups.get(group_id)
-    return group is not None and any(bucket_alive(tables, b, live, depth) for b in group.buckets)
-
-
-def as_action_set(actions: Sequence[Action]) -> list[Action]:
+@lru_cache(maxsize=4096)
+def as_action_set(actions: tuple[Action, ...]) -> tuple[Action, ...]:
     """The order in which OVS runs a bucket: an action set (OpenFlow 1.3.5, 5.10), not a list.
 
     So dec_ttl counts once however often it is written, fields are set after it, and only the last group, or else the
@@ -243,7 +233,7 @@ def as_action_set(actions: Sequence[Action]) -> list[Action]:
     final = last.get(ToGroup) or last.get(Output)
     if final is not None:
         ordered.append(final)
-    return ordered
+    return tuple(ordered)
 
 
 @dataclass(slots=True)
@@ -257,12 +247,12 @@ class _OpenStep:
 class _Machine:
     """One packet's way through one switch."""
 
-    def __init__(self, tables: Tables, packet: Packet, in_port: PortNo, live: LivePort, pick: Choose) -> None:
-        self._tables = tables
-        self._index: Index = index_of(tables)
+    def __init__(self, alive: Liveness, packet: Packet, in_port: PortNo, pick: _Pick) -> None:
+        self._tables = alive.tables
+        self._index: Index = index_of(alive.tables)
         self._payload = packet.payload
         self._in_port = in_port
-        self._live = live
+        self._alive = alive
         self._pick = pick
         self._state: dict[str, int] = {**packet, **dict.fromkeys(PIPELINE_FIELDS, 0), "in_port": in_port}
         self._queue: int | None = None
@@ -387,16 +377,12 @@ class _Machine:
         """Which buckets run, by their place in the group.  OVS asks for liveness in select and fast failover only."""
         if group.type in (ALL, INDIRECT):
             return list(range(len(group.buckets)))
-        alive = (n for n, b in enumerate(group.buckets) if bucket_alive(self._tables, b, self._live))
         if group.type == FAST_FAILOVER:
-            first = next(alive, None)
+            first = next((n for n, b in enumerate(group.buckets) if self._alive.bucket(b)), None)
             return [] if first is None else [first]
         if group.type != SELECT:
             raise ContractError(f"group {group.group_id:#x} has unknown type {group.type!r}")
-        places = [n for n in alive if group.buckets[n].weight > 0]
-        if not places:
-            return []
-        return [places[self._pick(group, [group.buckets[n] for n in places])]]
+        return [self._pick(group)] if self._alive.places(group) else []
 
     def _move(self, move: Move) -> None:
         self._check(move.src)

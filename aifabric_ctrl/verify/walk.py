@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from aifabric_ctrl.model.fabric import Link
 from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef
 from aifabric_ctrl.model.rules import Tables
 from aifabric_ctrl.verify.executor import Outcome, Packet, run
+from aifabric_ctrl.verify.liveness import Liveness
 
 LiveRef = Callable[[PortRef], bool]
 _Node = tuple[PortRef, Packet]
@@ -120,6 +121,10 @@ class Walker:
         self._max_hops = max_hops
         self._outcomes: dict[_Node, list[Outcome]] = {}
         self._known: dict[_Node, list[Journey]] = {}
+        self._alive = {d: Liveness(t, partial(self._port_live, d)) for d, t in tables_by_dpid.items()}
+
+    def _port_live(self, dpid: Dpid, port: PortNo) -> bool:
+        return self._live(PortRef(dpid, port))
 
     def _both_live(self, port: PortRef) -> bool:
         far = self._far.get(port)
@@ -152,7 +157,7 @@ class Walker:
         outcomes = self._outcomes.get(node)
         if outcomes is None:
             at, packet = node
-            outcomes = run(self._tables[at.dpid], packet, at.port, lambda port: self._live(PortRef(at.dpid, port)))
+            outcomes = run(self._tables[at.dpid], packet, at.port, self._alive[at.dpid])
             self._outcomes[node] = outcomes
         return outcomes
 
