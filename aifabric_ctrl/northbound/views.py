@@ -151,7 +151,8 @@ def convergence(view: EngineView) -> Json:
 
 def counters(view: EngineView) -> Json:
     """Counters that only rise, by name.  The ones readers rely on are there from the start."""
-    base = dict.fromkeys(("flow_mods_sent", "group_mods_sent", "meter_mods_sent", "packet_ins"), 0)
+    base = dict.fromkeys(("flow_mods_sent", "group_mods_sent", "meter_mods_sent"), 0)
+    base["packet_ins"] = int(view.counters.get("packet_ins_received", 0))
     return dict(sorted({**base, **{str(k): int(v) for k, v in view.counters.items()}}.items()))
 
 
