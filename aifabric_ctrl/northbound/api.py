@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
@@ -31,6 +32,7 @@ MAX_QUERY_BYTES = 2048
 MAX_PATH_BYTES = 512
 MAX_WAIT_S = 60
 VIEW_KEPT_S = 0.05  # making a view costs a pass over hosts and journal; many readers share one
+PART = 16  # items written between two pauses: a switch with its ports takes about 0.1 ms
 POLL_S = 0.2  # between looks at the journal by a waiting reader
 _WHOLE_FABRIC = ("topology", "hosts", "groups", "status", "convergence")  # the same for everybody: kept a view long
 
@@ -183,10 +185,12 @@ class _Api:
             case "events":
                 return self._events(view, arguments)
             case "topology":
-                return views.topology(view, self._pause)
+                return views.topology_parts(view)
+            case "hosts":
+                return views.hosts_parts(view)
             case "groups":
                 dpid = find_switch(view, arguments["switch"]).dpid if "switch" in arguments else None
-                return views.groups(view, dpid, self._pause)
+                return views.groups_parts(view, dpid)
             case "paths":
                 return explain.paths(view, arguments["from"], arguments["to"], self._pause)
             case "why":
@@ -199,7 +203,6 @@ class _Api:
                 return {"version": __version__}
         simple: dict[str, Callable[[EngineView], Json]] = {
             "health": views.health,
-            "hosts": views.hosts,
             "convergence": views.convergence,
             "counters": views.counters,
         }
@@ -277,13 +280,17 @@ def _number(arguments: Mapping[str, str], name: str, low: int, high: int, defaul
 
 
 def _encode(value: Json, pause: Callable[[], None]) -> bytes:
-    """JSON in parts, so that a list of thousands of switches does not hold up the loop while it is written."""
+    """JSON in parts, so that a list of thousands of switches does not hold up the loop while it is made and written.
+
+    An iterator's items are forgotten as soon as they are written: tens of thousands of them alive at once would also
+    make the garbage collector stop everybody for 100 ms (measured, 200 switches and 8,000 hosts).
+    """
     parts: list[str] = []
     for key, item in value.items():
-        if isinstance(item, list) and len(item) > 16:
-            slices: list[str] = []
-            for start in range(0, len(item), 16):
-                slices.append(json.dumps(item[start : start + 16], allow_nan=False)[1:-1])
+        if isinstance(item, (list, Iterator)):
+            items, slices = iter(item), []
+            while some := list(islice(items, PART)):
+                slices.append(json.dumps(some, allow_nan=False)[1:-1])
                 pause()
             text = f"[{', '.join(slices)}]"
         else:

@@ -1,8 +1,8 @@
 """The engine's view as JSON-able values: what the API answers and the CLI prints.
 
 Pure functions of one EngineView; nothing here asks the engine, a switch or a clock.  ``wall_s`` is what to add to the
-view's monotonic seconds to get seconds since 1970.  ``pause`` is called between parts of a long answer, so that a
-large fabric's topology never holds up the event loop (DESIGN invariant 12).
+view's monotonic seconds to get seconds since 1970.  The ``*_parts`` functions give iterators for long lists, so that a
+large fabric's topology is made and written bit by bit and never holds up the event loop (DESIGN invariant 12).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -37,20 +37,36 @@ def health(view: EngineView) -> Json:
     return {"ready": view.ready, "switches": _switch_counts(view), "reasons": list(view.not_ready)}
 
 
-def topology(view: EngineView, pause: Callable[[], None] = no_pause) -> Json:
+def topology(view: EngineView) -> Json:
     """Switches with their ports, links and hosts, each in a stable order."""
-    switches: list[Json] = []
-    for dpid in sorted(view.fabric.switches):
-        switches.append(_switch(view, view.fabric.switches[dpid]))
-        pause()
-    links = [_link(view, link) for link in sorted(view.fabric.links, key=lambda link: (link.a, link.b))]
-    return {"switches": switches, "links": links, "hosts": hosts(view)["hosts"], "cabling": "unverified"}
+    return whole(topology_parts(view))
+
+
+def topology_parts(view: EngineView) -> Json:
+    """The same with iterators for lists, for who writes a large answer bit by bit."""
+    switches, links = view.fabric.switches, sorted(view.fabric.links, key=lambda link: (link.a, link.b))
+    return {
+        "switches": (_switch(view, switches[dpid]) for dpid in sorted(switches)),
+        "links": (_link(view, link) for link in links),
+        "hosts": hosts_parts(view)["hosts"],
+        "cabling": "unverified",
+    }
 
 
 def hosts(view: EngineView) -> Json:
     """Hosts in address order."""
-    ordered = sorted(view.fabric.hosts.values(), key=lambda h: (h.ip.version, h.ip))
-    return {"hosts": [host_json(view, h) for h in ordered]}
+    return whole(hosts_parts(view))
+
+
+def hosts_parts(view: EngineView) -> Json:
+    """The same with an iterator for the list."""
+    ordered = sorted(view.fabric.hosts, key=lambda ip: (ip.version, int(ip)))
+    return {"hosts": (host_json(view, view.fabric.hosts[ip]) for ip in ordered)}
+
+
+def whole(parts: Json) -> Json:
+    """Lists in the place of iterators."""
+    return {key: list(value) if isinstance(value, Iterator) else value for key, value in parts.items()}
 
 
 def host_json(view: EngineView, host: Host) -> Json:
@@ -93,16 +109,22 @@ def status(view: EngineView, wall_s: float = 0.0) -> Json:
     }
 
 
-def groups(view: EngineView, switch: Dpid | None = None, pause: Callable[[], None] = no_pause) -> Json:
+def groups(view: EngineView, switch: Dpid | None = None) -> Json:
     """Every group that should be on each switch (or one switch), with what its buckets do and whether they are live."""
-    answer: list[Json] = []
-    for dpid in sorted(view.desired.tables):
-        if switch is None or dpid == switch:
-            tables = view.desired.tables[dpid]
-            users = _users(tables)
-            answer += [_group(view, dpid, tables, tables.groups[gid], users[gid]) for gid in sorted(tables.groups)]
-            pause()
-    return {"groups": answer}
+    return whole(groups_parts(view, switch))
+
+
+def groups_parts(view: EngineView, switch: Dpid | None = None) -> Json:
+    """The same with an iterator for the list."""
+    return {"groups": _groups(view, [d for d in sorted(view.desired.tables) if switch is None or d == switch])}
+
+
+def _groups(view: EngineView, dpids: Sequence[Dpid]) -> Iterator[Json]:
+    for dpid in dpids:
+        tables = view.desired.tables[dpid]
+        users = _users(tables)
+        for group_id in sorted(tables.groups):
+            yield _group(view, dpid, tables, tables.groups[group_id], users[group_id])
 
 
 def events(view: EngineView, since: int = 0, limit: int = MAX_EVENTS, wall_s: float = 0.0) -> Json:

@@ -156,8 +156,8 @@ def test_the_whole_fabric_is_rendered_once_a_view(world: World, monkeypatch: pyt
     from aifabric_ctrl.northbound import views
 
     calls = []
-    real = views.topology
-    monkeypatch.setattr(views, "topology", lambda *args: calls.append(1) or real(*args))
+    real = views.topology_parts
+    monkeypatch.setattr(views, "topology_parts", lambda *args: calls.append(1) or real(*args))
     first = world.get("/api/v1/topology")
     assert world.get("/api/v1/topology").data == first.data
     assert len(calls) == 1
