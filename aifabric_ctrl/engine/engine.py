@@ -12,19 +12,20 @@ from __future__ import annotations
 from collections import deque
 
 from aifabric_ctrl.compile import Cache, compile_fabric
+from aifabric_ctrl.engine.bfd import BfdTurns
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.discovery import Discovery
 from aifabric_ctrl.engine.fences import Fence, Fences
 from aifabric_ctrl.engine.holding import Holding
 from aifabric_ctrl.engine.hosts import Hosts
 from aifabric_ctrl.engine.intake import Intake
-from aifabric_ctrl.engine.links import LinkKey, Links
+from aifabric_ctrl.engine.links import Links
 from aifabric_ctrl.engine.snapshot import Snapshot
 from aifabric_ctrl.engine.switches import Switches
 from aifabric_ctrl.engine.sync import Sync
 from aifabric_ctrl.engine.view import Convergence, EngineView
 from aifabric_ctrl.model import events as ev
-from aifabric_ctrl.model.effects import Effect, ReadTables, WantBfd
+from aifabric_ctrl.model.effects import Effect, ReadTables
 from aifabric_ctrl.model.fabric import Address, PortRole
 from aifabric_ctrl.model.ids import PortRef, dpid_text
 from aifabric_ctrl.model.intent import Intent
@@ -57,8 +58,7 @@ class Engine:
         self._desired = Desired({})
         self._cause: tuple[str, float] | None = None
         self._convergence: deque[Convergence] = deque(maxlen=CONVERGENCES_KEPT)
-        self._bfd: dict[PortRef, str] = {}
-        self._bfd_wanted: tuple[LinkKey, ...] | None = None
+        self._bfd = BfdTurns(self._context, self._links)
         self._arrived: set[Address] = set()  # became REACHABLE; their held packets go once that is installed
         self._changed = False
 
@@ -163,12 +163,7 @@ class Engine:
 
     def _bfd_reported(self, event: ev.BfdReport) -> None:
         record = self._switches.by_dpid.get(event.dpid)
-        for ref in [r for r in self._bfd if r.dpid == event.dpid]:
-            del self._bfd[ref]
-        for number, state in event.states.items():
-            ref = PortRef(event.dpid, number)
-            self._bfd[ref] = state
-            self._links.bfd_state(ref, state)
+        self._bfd.reported(event.dpid, event.states)
         if record is not None and record.fail_mode != event.fail_mode:
             record.fail_mode = event.fail_mode
             if event.fail_mode and event.fail_mode != "secure":
@@ -240,10 +235,7 @@ class Engine:
     def _want_bfd(self) -> None:
         if not self._context.intent.bfd or not self._settled():
             return
-        wanted = self._links.wanted_bfd()
-        if wanted != self._bfd_wanted:
-            self._bfd_wanted = wanted
-            self._context.emit(WantBfd(wanted, self._context.intent.bfd_interval_ms))
+        self._bfd.want(self._snapshot.fabric.roles)
 
     def _settled(self) -> bool:
         """Every connected switch is read back and classified; before that the set of links is not the whole set."""
@@ -259,6 +251,7 @@ class Engine:
             self._holding.next_deadline(),
             self._fences.next_deadline(),
             self._sync.next_deadline(),
+            self._bfd.next_deadline(),
         )
         return min((d for d in deadlines if d is not None), default=None)
 
@@ -275,7 +268,7 @@ class Engine:
             intent=self._context.intent,
             desired=self._desired,
             switches={r.dpid: self._switches.status(r, self._desired.tables.get(r.dpid)) for r in self._switches},
-            bfd=dict(self._bfd),
+            bfd=dict(self._bfd.states),
             held_until_s=self._links.held_until(),
             journal=tuple(self._context.journal),
             counters=dict(self._context.counters),

@@ -93,10 +93,14 @@ class SavePorts:
 
 @dataclass(frozen=True, slots=True)
 class WantBfd:
-    """Want BFD on both ends of exactly these links (the whole set at this moment), with this interval."""
+    """Want BFD on both ends of exactly these links (the whole set at this moment), with this interval.
+
+    Only links in ``start`` may begin now, all of them at once; the others keep what they have.
+    """
 
     links: tuple[tuple[PortRef, PortRef], ...]
     interval_ms: int
+    start: tuple[tuple[PortRef, PortRef], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

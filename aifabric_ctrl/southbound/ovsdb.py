@@ -5,7 +5,7 @@ No thread and no framework: sockets instead of pipes, because a non-blocking soc
 standard library, where reading a pipe would suspend the caller.
 
 Lines, one JSON object each.  To the worker, always the whole set:
-``{"links": [[dpid_a, port_a, dpid_b, port_b], ...], "interval_ms": n, "gap_s": x}``.  From it, whenever something changed:
+``{"links": [[dpid_a, port_a, dpid_b, port_b], ...], "interval_ms": n, "start": [...]}``.  From it, whenever something changed:
 ``{"kind": "bridge", "dpid", "ports": {"1": "up"}, "fail_mode", "error"}``, ``{"kind": "available", "remote"}``,
 ``{"kind": "unavailable", "remote", "why"}`` and ``{"kind": "refused", "remote", "why"}``.
 """
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from aifabric_ctrl.model.effects import WantBfd
 from aifabric_ctrl.model.errors import InvalidValue
 from aifabric_ctrl.model.events import BfdReport, OddFrame
-from aifabric_ctrl.model.ids import dpid_text, parse_dpid
+from aifabric_ctrl.model.ids import PortRef, dpid_text, parse_dpid
 
 DEFAULT_REMOTE = "unix:/var/run/openvswitch/db.sock"
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 30.0
@@ -121,10 +121,9 @@ class OvsdbWorker:
         self._running = False
         self._close()
 
-    def want(self, wish: WantBfd, gap_s: float = 0.0) -> None:
-        """The whole set of links with BFD from now on; a switch gets ``gap_s`` of rest between two changes of its links."""
-        pairs = [[dpid_text(a.dpid), a.port, dpid_text(b.dpid), b.port] for a, b in wish.links]
-        line = {"links": pairs, "interval_ms": wish.interval_ms, "gap_s": gap_s}
+    def want(self, wish: WantBfd) -> None:
+        """The whole set of links with BFD from now on, and those that may begin."""
+        line = {"links": _pairs(wish.links), "interval_ms": wish.interval_ms, "start": _pairs(wish.start)}
         self._wish = json.dumps(line).encode("ascii") + b"\n"
         self._wish_sent = False
         self._send()
@@ -248,3 +247,7 @@ class OvsdbWorker:
             while child.poll() is None:
                 time.sleep(0.01)
         return child.poll()
+
+
+def _pairs(links: tuple[tuple[PortRef, PortRef], ...]) -> list[list[str | int]]:
+    return [[dpid_text(a.dpid), a.port, dpid_text(b.dpid), b.port] for a, b in links]

@@ -1,8 +1,9 @@
 """Which Interface rows to write so that BFD runs on both ends of every wanted link, and on no port of ours besides.
 
 Pure: time and a snapshot of the databases come in, writes go out.  A port with BFD on one end only counts as dead in
-Open vSwitch, and a session needs a second or two to come up, so links change one at a time on any switch and both
-ends go together.  Level, not edge: everything that must be known after a crash is in the rows themselves (``MARK``).
+Open vSwitch, so both ends go together; and a session needs a second or two to come up, so a link begins only when the
+engine says that it may (it knows which links can be spared at the same time).  Level, not edge: everything that must be
+known after a crash is in the rows themselves (``MARK``).
 """
 
 from __future__ import annotations
@@ -107,24 +108,23 @@ class BfdPlanner:
         self._ports: frozenset[PortRef] = frozenset()
         self._twice: tuple[PortRef, ...] = ()
         self._values: dict[str, str] = {}
-        self._gap_s = 0.0
+        self._start_now: frozenset[LinkEnds] = frozenset()
         self._progress: dict[LinkEnds, _Progress] = {}
         self._failures: dict[LinkEnds, _Failure] = {}
-        self._rest_until_s: dict[Dpid, float] = {}
         self._unwanted_s: dict[str, float] = {}
         self.errors: dict[Dpid, list[str]] = {}
 
     @property
     def busy(self) -> bool:
-        return bool(self._progress or self._rest_until_s)
+        return bool(self._progress)
 
     @property
     def ports(self) -> frozenset[PortRef]:
         """The ports wanted."""
         return self._ports
 
-    def want(self, links: Iterable[LinkEnds], interval_ms: int, gap_s: float = 0.0) -> None:
-        """The whole set wanted from now on, the interval (ms), and the rest a switch gets between two of its links."""
+    def want(self, links: Iterable[LinkEnds], interval_ms: int, start: Iterable[LinkEnds] | None = None) -> None:
+        """The whole set wanted from now on, the interval (ms), and the links that may begin now (None: all of them)."""
         kept: list[LinkEnds] = []
         ports: set[PortRef] = set()
         twice: list[PortRef] = []
@@ -137,8 +137,8 @@ class BfdPlanner:
         self._known = True
         self._links, self._ports, self._twice = tuple(kept), frozenset(ports), tuple(twice)
         self._values = {"enable": "true", "min_tx": str(interval_ms), "min_rx": str(interval_ms), "mult": MULT}
-        self._gap_s = gap_s
         wanted = set(kept)
+        self._start_now = frozenset(wanted if start is None else {(min(a, b), max(a, b)) for a, b in start})
         self._progress = {link: p for link, p in self._progress.items() if link in wanted}
         self._failures = {link: f for link, f in self._failures.items() if link in wanted}
 
@@ -151,7 +151,6 @@ class BfdPlanner:
         self.errors = {}
         if not self._known:
             return []
-        self._rest_until_s = {dpid: until for dpid, until in self._rest_until_s.items() if until > now_s}
         for end in self._twice:
             self._error(end.dpid, f"port {end.port} is in two links; the second is ignored")
         rows = {end: row for end in self._ports if (row := _row(bridges, end)) is not None}
@@ -159,10 +158,9 @@ class BfdPlanner:
         for link in self._links:
             if not self._waits(rows, link, in_flight):
                 writes += self._follow(now_s, link, rows)
-        occupied = {end.dpid for link in self._progress for end in link} | self._rest_until_s.keys()
         for link in self._links:
             if link not in self._progress and not self._waits(rows, link, in_flight):
-                writes += self._start(now_s, link, rows, bridges, occupied)
+                writes += self._start(now_s, link, rows, bridges)
         return writes + self._release_unwanted(now_s, bridges, in_flight)
 
     def _waits(self, rows: Mapping[PortRef, PortRow], link: LinkEnds, in_flight: Collection[str]) -> bool:
@@ -201,9 +199,8 @@ class BfdPlanner:
         link: LinkEnds,
         rows: Mapping[PortRef, PortRow],
         bridges: Mapping[Dpid, BridgeRow],
-        occupied: set[Dpid],
     ) -> list[PortWrite]:
-        """One link at rest: begin its change if it needs one and both of its switches are free."""
+        """One link at rest: begin its change if it needs one and may."""
         ends = [row for end in link if (row := rows.get(end))]
         if len(ends) < 2:
             self._say_missing(link, rows, bridges)
@@ -220,10 +217,10 @@ class BfdPlanner:
                 text = f"BFD on port {end.port} did not come up within {UP_WITHIN_S:.0f} s and is off"
                 self._error(end.dpid, f"{text}; it is tried again from time to time")
             return []
-        if any(end.dpid in occupied for end in link):
+        # A new interval on a proved session is negotiated without taking it down, so it needs nobody's leave.
+        if link not in self._start_now and not all(row.mark == PROVED for row in ends):
             return []
         self._progress[link] = _Progress(now_s, now_s)
-        occupied.update(end.dpid for end in link)
         return self._enable(ends)
 
     def _enable(self, ends: list[PortRow]) -> list[PortWrite]:
@@ -236,8 +233,6 @@ class BfdPlanner:
     def _done(self, now_s: float, link: LinkEnds) -> None:
         del self._progress[link]
         self._failures.pop(link, None)
-        if self._gap_s > 0:
-            self._rest_until_s.update({end.dpid: now_s + self._gap_s for end in link})
 
     def _fail(self, now_s: float, link: LinkEnds) -> None:
         del self._progress[link]

@@ -121,8 +121,7 @@ class Worker:
     def _turn(self, now_s: float) -> None:
         wish = self._inbox.newest()
         if wish is not None:
-            links = [(PortRef(parse_dpid(a), m), PortRef(parse_dpid(b), n)) for a, m, b, n in wish["links"]]
-            self._planner.want(links, int(wish["interval_ms"]), float(wish["gap_s"]))
+            self._planner.want(_links(wish["links"]), int(wish["interval_ms"]), _links(wish["start"]))
         for database in self._databases:
             database.turn()
             self._say_availability(database, now_s)
@@ -172,6 +171,10 @@ class Worker:
             self._outbox.say(f"bridge {dpid}", line)
         for dpid in self._last_seen.keys() - dpids:
             del self._last_seen[dpid]
+
+
+def _links(pairs: list[list[Any]]) -> list[tuple[PortRef, PortRef]]:
+    return [(PortRef(parse_dpid(a), m), PortRef(parse_dpid(b), n)) for a, m, b, n in pairs]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

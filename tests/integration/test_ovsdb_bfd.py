@@ -45,7 +45,7 @@ class Listener:
         self.worker.start()
 
     def want(self, *links: tuple[PortRef, PortRef], interval_ms: int = 30) -> None:
-        self.worker.want(WantBfd(links, interval_ms))
+        self.worker.want(WantBfd(links, interval_ms, links))
 
     def poll(self) -> None:
         before = time.monotonic()

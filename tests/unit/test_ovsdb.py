@@ -103,8 +103,9 @@ def test_nonsense_is_reported_and_what_follows_is_read(rig: Rig, line: object) -
 
 
 def test_the_wish_is_sent_and_sent_again_to_a_new_worker(rig: Rig) -> None:
-    rig.worker.want(WantBfd((LINK,), 30), gap_s=2.0)
-    expected = {"links": [["0000000000000001", 1, "0000000000000002", 7]], "interval_ms": 30, "gap_s": 2.0}
+    rig.worker.want(WantBfd((LINK,), 30, (LINK,)))
+    pair = ["0000000000000001", 1, "0000000000000002", 7]
+    expected = {"links": [pair], "interval_ms": 30, "start": [pair]}
     assert json.loads(rig.children[0].stdin.recv(65536)) == expected
     rig.children[0].end(1)
     assert [event.kind for event in rig.worker.events() if isinstance(event, OddFrame)] == ["ovsdb_worker_ended"]
@@ -115,7 +116,7 @@ def test_the_wish_is_sent_and_sent_again_to_a_new_worker(rig: Rig) -> None:
 
 def test_a_worker_that_does_not_read_holds_up_nobody_and_gets_the_newest_wish(rig: Rig) -> None:
     for interval_ms in range(1, 200):
-        rig.worker.want(WantBfd((LINK,) * 500, interval_ms), 0.0)  # some 4 MB in all, more than any socket holds
+        rig.worker.want(WantBfd((LINK,) * 500, interval_ms))  # some 4 MB in all, more than any socket holds
     heard = b""
     while not heard.endswith(b"\n") or json.loads(heard.splitlines()[-1])["interval_ms"] != 199:
         heard += rig.children[0].stdin.recv(65536)
