@@ -150,18 +150,22 @@ def topology(page: Page, answer: Json, ports: bool = False) -> None:
         "no link has been found yet",
     )
     if ports:
-        page.line()
-        page.table(
-            ("switch", "port", "name", "role", "up", "live", "speed", "bfd"),
-            (
-                (s["name"], p["port"], p["name"], p["role"], p["up"], p["live"], speed(p["speed_bps"]), p["bfd"])
-                for s in answer["switches"]
-                for p in s["ports"]
-            ),
-            "no ports",
-        )
+        _ports(page, answer)
     page.line()
     page.line(f"{len(answer['hosts'])} hosts; cabling {answer['cabling']}")
+
+
+def _ports(page: Page, answer: Json) -> None:
+    page.line()
+    page.table(
+        ("switch", "port", "name", "role", "up", "live", "speed", "bfd"),
+        (
+            (s["name"], p["port"], p["name"], p["role"], p["up"], p["live"], speed(p["speed_bps"]), p["bfd"])
+            for s in answer["switches"]
+            for p in s["ports"]
+        ),
+        "no ports",
+    )
 
 
 def hosts(page: Page, answer: Json) -> None:
