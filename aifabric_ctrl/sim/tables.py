@@ -121,16 +121,25 @@ class SwitchTables:
         """
         for change in changes:
             if isinstance(change.object, Meter):
-                return [(change, "BUNDLE_FAILED/MSG_UNSUP")]
-        before = (dict(self.flows), dict(self.groups), dict(self.meters), len(self.violations))
+                return [(change, "BUNDLE/MSG_UNSUP")]
+        undo = self.checkpoint()
         for change in changes:
             error = self.apply(change)
             if error is not None:
-                self.flows, self.groups, self.meters = before[:3]
-                del self.violations[before[3] :]
-                self._snapshot = None
+                undo()
                 return [(change, error)]
         return []
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Remember the tables as they are; call the result to have them back."""
+        flows, groups, meters, said = dict(self.flows), dict(self.groups), dict(self.meters), len(self.violations)
+
+        def undo() -> None:
+            self.flows, self.groups, self.meters = flows, groups, meters
+            del self.violations[said:]
+            self._snapshot = None
+
+        return undo
 
     # Flows
 

@@ -219,7 +219,7 @@ def test_bundle_is_all_or_nothing() -> None:
 def test_meters_do_not_go_into_bundles() -> None:
     tables = switch()
     meter = put(Meter(1, 1, 1))
-    assert tables.apply_bundle([put(group(1, out(1))), meter]) == [(meter, "BUNDLE_FAILED/MSG_UNSUP")]
+    assert tables.apply_bundle([put(group(1, out(1))), meter]) == [(meter, "BUNDLE/MSG_UNSUP")]
     assert not tables.groups
 
 
