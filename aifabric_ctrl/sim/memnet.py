@@ -7,27 +7,25 @@ over the strict tables of ``sim.tables``.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aifabric_ctrl.model.effects import Effect, Journal, PacketOut, SaveHost, SaveLink, SavePorts, WantBfd
-from aifabric_ctrl.model.errors import WireError
 from aifabric_ctrl.model.events import Event, FrameIn, ObjectRefused, PortChanged, Remembered, Tick
 from aifabric_ctrl.model.fabric import Link
 from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef
-from aifabric_ctrl.model.rules import Bucket, Group, Tables
+from aifabric_ctrl.model.rules import Tables
 from aifabric_ctrl.sim.bfd import Bfd
 from aifabric_ctrl.sim.channel import Channel, Delays
 from aifabric_ctrl.sim.clock import Clock
 from aifabric_ctrl.sim.fakeswitch import FakeSwitch
 from aifabric_ctrl.sim.frame import frame_of, packet_of
-from aifabric_ctrl.sim.host import HostStack
 from aifabric_ctrl.sim.remember import MemStore
 from aifabric_ctrl.sim.topology import Topology
-from aifabric_ctrl.verify.executor import Outcome, run, run_actions
+from aifabric_ctrl.sim.wires import Wires
+from aifabric_ctrl.verify.executor import ToController
 from aifabric_ctrl.verify.packet import Packet
 from aifabric_ctrl.verify.walk import Walker
 
@@ -55,16 +53,10 @@ class MemNet:
         self.store = MemStore()
         self.journal: list[tuple[float, Journal]] = []
         self.refused: list[ObjectRefused] = []
-        self.deliveries: list[tuple[str, Packet]] = []
         self.observers: list[Callable[[Dpid], None]] = []
         self.frames_in = 0
-        self.hosts = {h.name: HostStack(h) for h in topology.hosts}
-        self.places = {h.name: h.at for h in topology.hosts}
         self.switches: dict[Dpid, FakeSwitch] = {}
         self.channels: dict[Dpid, Channel] = {}
-        self.dead: set[Dpid] = set()
-        self.silent: set[PortRef] = set()
-        self._far = {x.a: x.b for x in topology.links} | {x.b: x.a for x in topology.links}
         for dpid, ports in topology.switches.items():
             features = topology.features[dpid]
             features = replace(features, bundles=False) if unordered else features
@@ -75,8 +67,19 @@ class MemNet:
         self._awake = False
         self._tick_at: float | None = None
         self._sessions = 0
-        self._pings = 0
-        self.bfd = Bfd(self.clock, self.switches, self._carries_both, self._port_event, self._to_engine)
+        self.wires = Wires(
+            topology,
+            self.switches,
+            self.clock.after,
+            self._packet_in,
+            self._port_event,
+            lambda: self.bfd.wire_changed(),
+            self.rng,
+            self.delays.wire_s,
+        )
+        self.bfd = Bfd(self.clock, self.switches, self.wires.both_ways, self._port_event, self._to_engine)
+        self.hosts, self.places, self.deliveries = self.wires.hosts, self.wires.places, self.wires.deliveries
+        self.dead = self.wires.dead
 
     def _add_switch(self, switch: FakeSwitch) -> None:
         self.switches[switch.dpid] = switch
@@ -200,18 +203,10 @@ class MemNet:
 
     def port_down(self, dpid: Dpid, port: PortNo) -> None:
         """Carrier goes at this port and at the port on the other end of its cable."""
-        self._carrier(PortRef(dpid, port), down=True)
+        self.wires.carrier(PortRef(dpid, port), up=False)
 
     def port_up(self, dpid: Dpid, port: PortNo) -> None:
-        self._carrier(PortRef(dpid, port), down=False)
-
-    def _carrier(self, ref: PortRef, *, down: bool) -> None:
-        ends = [ref] + ([self._far[ref]] if ref in self._far else [])
-        for end in ends:
-            if end.dpid not in self.dead and self.switches[end.dpid].ports[end.port].link_down != down:
-                self.switches[end.dpid].set_port(end.port, link_down=down)
-                self._port_event(end)
-        self.bfd.wire_changed()
+        self.wires.carrier(PortRef(dpid, port), up=True)
 
     def _port_event(self, ref: PortRef) -> None:
         channel = self.channels[ref.dpid]
@@ -220,107 +215,41 @@ class MemNet:
 
     def silence(self, link: Link, direction: str = "both") -> None:
         """Frames stop without a port event: "ab" those sent by ``link.a``, "ba" the others, "both" all."""
-        self.silent |= self._senders(link, direction)
-        self.bfd.wire_changed()
+        self.wires.silence(link, direction)
 
     def unsilence(self, link: Link, direction: str = "both") -> None:
-        self.silent -= self._senders(link, direction)
-        self.bfd.wire_changed()
-
-    @staticmethod
-    def _senders(link: Link, direction: str) -> set[PortRef]:
-        return {"ab": {link.a}, "ba": {link.b}, "both": {link.a, link.b}}[direction]
+        self.wires.unsilence(link, direction)
 
     def kill_switch(self, dpid: Dpid, *, carrier_lost: bool = True) -> None:
         """A switch dies: its tables are lost, its connection ends, its neighbours lose carrier (or only BFD)."""
-        self.dead.add(dpid)
-        self.switches[dpid].restart()
         self.channels[dpid].close("connection lost")
-        if carrier_lost:
-            for number in self.switches[dpid].ports:
-                far = self._far.get(PortRef(dpid, number))
-                if far is not None and far.dpid not in self.dead:
-                    self.switches[far.dpid].set_port(far.port, link_down=True)
-                    self._port_event(far)
-        self.bfd.wire_changed()
+        self.wires.kill(dpid, carrier_lost=carrier_lost)
 
     def start_switch(self, dpid: Dpid) -> None:
         """A dead switch comes back with empty tables and connects."""
-        self.dead.discard(dpid)
-        for number in self.switches[dpid].ports:
-            ref = PortRef(dpid, number)
-            far = self._far.get(ref)
-            self.switches[dpid].set_port(number, link_down=far is not None and far.dpid in self.dead)
-            if far is not None and far.dpid not in self.dead and self.switches[far.dpid].ports[far.port].link_down:
-                self.switches[far.dpid].set_port(far.port, link_down=False)
-                self._port_event(far)
+        self.wires.revive(dpid)
         self.connect(dpid)
-        self.bfd.wire_changed()
 
     # -- data plane ----------------------------------------------------------------------------------------------------
 
+    def _packet_out(self, switch: FakeSwitch, effect: PacketOut) -> None:
+        if switch.dpid not in self.wires.dead:
+            self.wires.packet_out(switch.dpid, effect.in_port, effect.actions, effect.data)
+
+    def _packet_in(self, dpid: Dpid, in_port: PortNo, up: ToController) -> None:
+        channel = self.channels[dpid]
+        if channel.session is not None:
+            self.frames_in += 1
+            reason, data = NO_MATCH if up.miss else ACTION, frame_of(up.packet)
+            channel.send_up(FrameIn(self.now, channel.session, in_port, up.table, reason, up.cookie, data))
+
     def carries(self, out: PortRef) -> bool:
         """Does a frame sent out of this port arrive at what is plugged in there?"""
-        far = self._far.get(out)
-        ends = [out] if far is None else [out, far]
-        if any(e.dpid in self.dead or self.switches[e.dpid].ports[e.port].link_down for e in ends):
-            return False
-        return out not in self.silent
-
-    def _carries_both(self, a: PortRef, b: PortRef) -> bool:
-        return self.carries(a) and self.carries(b)
-
-    def _arrive(self, at: PortRef, packet: Packet) -> None:
-        """A frame comes in at a port of a switch."""
-        if at.dpid in self.dead or self.switches[at.dpid].ports[at.port].link_down:
-            return
-        switch = self.switches[at.dpid]
-        (outcome,) = run(switch.snapshot(), packet, at.port, switch.live, _hash_choice(packet))
-        self._carry(switch, at.port, outcome)
-
-    def _packet_out(self, switch: FakeSwitch, effect: PacketOut) -> None:
-        try:
-            packet = packet_of(effect.data)
-        except WireError:
-            return
-        (outcome,) = run_actions(switch.snapshot(), effect.actions, packet, effect.in_port, switch.live, _hash_choice(packet))
-        self._carry(switch, effect.in_port, outcome)
-
-    def _carry(self, switch: FakeSwitch, in_port: PortNo, outcome: Outcome) -> None:
-        channel = self.channels[switch.dpid]
-        for up in outcome.controller:
-            if channel.session is not None:
-                self.frames_in += 1
-                reason = NO_MATCH if up.miss else ACTION
-                data = frame_of(up.packet)
-                channel.send_up(FrameIn(self.now, channel.session, in_port, up.table, reason, up.cookie, data))
-        for sent in outcome.outputs:
-            self._transmit(PortRef(switch.dpid, sent.port), sent.packet)
-
-    def _transmit(self, out: PortRef, packet: Packet) -> None:
-        if out.port not in self.switches[out.dpid].ports or not self.carries(out):
-            return
-        far = self._far.get(out)
-        delay = self.rng.random() * self.delays.wire_s
-        if far is not None:
-            self.clock.after(delay, lambda: self._arrive(far, packet))
-            return
-        for name in [n for n, place in self.places.items() if place == out]:
-            self.clock.after(delay, lambda name=name: self._at_host(name, packet))  # type: ignore[misc]
-
-    def _at_host(self, name: str, packet: Packet) -> None:
-        stack = self.hosts[name]
-        before = len(stack.received) + len(stack.foreign)
-        answers = stack.receive(packet)
-        if len(stack.received) + len(stack.foreign) > before:
-            self.deliveries.append((name, packet))
-        self.from_host(name, answers)
+        return self.wires.carries(out)
 
     def from_host(self, name: str, packets: Sequence[Packet]) -> None:
         """A host sends these, now."""
-        at = self.places[name]
-        for packet in packets:
-            self.clock.after(self.rng.random() * self.delays.wire_s, lambda packet=packet: self._arrive(at, packet))  # type: ignore[misc]
+        self.wires.from_host(name, packets)
 
     def send(self, name: str, packet: Packet | bytes, wait_s: float = 0.05) -> list[tuple[str, Packet]]:
         """A host sends exactly this frame; what reached any host within ``wait_s`` (ARP for it excepted).
@@ -339,13 +268,9 @@ class MemNet:
 
     def ping_pairs(self, pairs: Sequence[tuple[str, str]], wait_s: float = 1.0) -> list[tuple[str, str]]:
         """One echo for each pair, all at once; the pairs without an answer within ``wait_s``."""
-        sent: list[tuple[str, str, int]] = []
-        for a, b in pairs:
-            self._pings += 1
-            sent.append((a, b, self._pings))
-            self.from_host(a, self.hosts[a].ping(self.hosts[b].host.ip, self._pings))
+        sent = [(pair, self.wires.start_ping(*pair)) for pair in pairs]
         self.advance(wait_s)
-        return [(a, b) for a, b, ident in sent if not self.hosts[a].answered(self.hosts[b].host.ip, ident)]
+        return [pair for pair, answered in sent if not answered()]
 
     def ping_all(self, wait_s: float = 1.0) -> list[tuple[str, str]]:
         """Every ordered pair of hosts; those without an answer."""
@@ -368,26 +293,8 @@ class MemNet:
 
     def walker(self) -> Walker:
         """The fabric as it is this moment, for judging with ``verify.walk``."""
-        tables = {d: s.snapshot() for d, s in self.switches.items() if d not in self.dead}
-        return Walker(tables, self.topology.links, lambda ref: self.switches[ref.dpid].live(ref.port), self.carries)
+        return self.wires.walker()
 
     def _tables_changed(self, switch: FakeSwitch) -> None:
         for observer in self.observers:
             observer(switch.dpid)
-
-
-def _hash_choice(packet: Packet) -> Callable[[Group, Sequence[Bucket]], int]:
-    """A switch's hash: the flow picks a slot, a dead slot's flows go to the next live one (as OVS's dp_hash)."""
-    flow = repr([packet.get(n) for n in ("ip_proto", "ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst")])
-    digest = int.from_bytes(hashlib.blake2b(flow.encode(), digest_size=4).digest(), "big")
-
-    def choose(group: Group, live: Sequence[Bucket]) -> int:
-        slots = group.buckets
-        for step in range(len(slots)):
-            bucket = slots[(digest + step) % len(slots)]
-            for place, candidate in enumerate(live):
-                if candidate is bucket:
-                    return place
-        return 0
-
-    return choose
