@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from aifabric_ctrl.model.effects import CloseSession, Effect, PacketOut, ReadTables, SendPlan
 from aifabric_ctrl.model.events import Event, PlanAcked, Session, SwitchGone
 from aifabric_ctrl.sim.clock import Clock
-from aifabric_ctrl.sim.fakeswitch import FakeSwitch
+from aifabric_ctrl.sim.fakeswitch import FakeSwitch, Unit
 
 
 @dataclass
@@ -118,10 +118,10 @@ class Channel:
         self._packet_out(self.switch, effect)
 
     def _queue_plan(self, plan: SendPlan) -> None:
-        for step in self.switch.steps(plan):
+        for unit in self.switch.steps(plan):
 
-            def carry_out(step: tuple[object, ...] = step) -> None:
-                refused = self.switch.apply(step)  # type: ignore[arg-type]
+            def carry_out(unit: Unit = unit) -> None:
+                refused = self.switch.apply(unit)
                 for event in self.switch.refusals(plan, refused, self._clock.now):
                     self.send_up(event)
                 self._changed(self.switch)

@@ -199,8 +199,9 @@ class FakeNet:
         def look() -> list[str]:
             found = [f"{s.name or hex(d)}: {v}" for d, s in self.switches.items() for v in s.tables.violations]
             for dpid, client in self.clients.items():
+                asked = [] if self.switches[dpid].features.bundles else ["BAD_REQUEST/BAD_EXPERIMENTER"]
                 for protocol in [*client.past, *([client.protocol] if client.protocol else [])]:
-                    found += [f"{dpid:#x}: answered {e}" for e in protocol.errors]
+                    found += [f"{dpid:#x}: answered {e}" for e in protocol.errors if e not in asked]
             return found
 
         return self.do(look)

@@ -6,17 +6,26 @@ No sockets and no clock; ``memnet`` joins several of these, ``client`` puts one 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
-from aifabric_ctrl.model.effects import Change, SendPlan
+from aifabric_ctrl.model.effects import SendPlan, Stage
 from aifabric_ctrl.model.events import Event, ObjectRefused, PlanAcked, Session, SwitchConnected, TablesRead
 from aifabric_ctrl.model.fabric import Features, Port
 from aifabric_ctrl.model.ids import Dpid, PortNo
 from aifabric_ctrl.model.ownership import flow_is_ours, group_is_ours, meter_is_ours
-from aifabric_ctrl.model.rules import Meter, Tables
+from aifabric_ctrl.model.rules import Tables
 from aifabric_ctrl.sim.tables import Limits, Refused, SwitchTables
 from aifabric_ctrl.sim.topology import OVS_FEATURES
+from aifabric_ctrl.southbound.sender import units
+
+
+class Unit(NamedTuple):
+    """Stages that are carried out together: one bundle, or plain stages with a barrier each."""
+
+    stages: tuple[Stage, ...]
+    bundle: bool
 
 
 class FakeSwitch:
@@ -73,27 +82,16 @@ class FakeSwitch:
         refused = [r for step in self.steps(plan) for r in self.apply(step)]
         return [*self.refusals(plan, refused, at), PlanAcked(at, plan.session, plan.plan)]
 
-    def steps(self, plan: SendPlan) -> list[tuple[Change, ...]]:
-        """What a plan is on the wire, between barriers.
-
-        A switch that takes bundles gets all groups and flows as one, meters before and after it (DESIGN invariant 2).
-        """
+    def steps(self, plan: SendPlan) -> list[Unit]:
+        """What a plan is on the wire: bundles, or stages with a barrier each, as the session would send them."""
         self.plans += 1
-        stages = [s.changes for s in plan.stages if s.changes]
-        if not self.features.bundles:
-            return stages
-        meters_first = [s for s in stages if _meters(s) and s[0].op == "put"]
-        bundled = tuple(c for s in stages if not _meters(s) for c in s)
-        meters_last = [s for s in stages if _meters(s) and s[0].op != "put"]
-        return [*meters_first, *([bundled] if bundled else []), *meters_last]
+        return [Unit(u.stages, u.bundle) for u in units(plan.stages, self.features.bundles)]
 
-    def apply(self, step: Sequence[Change]) -> list[Refused]:
-        """One step.  A bundle that fails as a whole is sent again change by change, as the session does."""
-        if self.features.bundles and not _meters(step):
-            if not self.tables.apply_bundle(step):
-                return []
-            return self.tables.apply_all(step)
-        return self.tables.apply_all(step, self._rng)
+    def apply(self, unit: Unit) -> list[Refused]:
+        """Carry out one unit.  A bundle that fails as a whole is sent again stage by stage, as the session does."""
+        if unit.bundle and not self.tables.apply_bundle([c for s in unit.stages for c in s.changes]):
+            return []
+        return [r for s in unit.stages for r in self.tables.apply_all(s.changes, self._rng)]
 
     @staticmethod
     def refusals(plan: SendPlan, refused: Iterable[Refused], at: float) -> list[Event]:
@@ -113,7 +111,3 @@ class FakeSwitch:
             tuple(m for n, m in tables.meters.items() if meter_is_ours(n)),
             tuple(foreign),
         )
-
-
-def _meters(step: Sequence[Change]) -> bool:
-    return bool(step) and isinstance(step[0].object, Meter)

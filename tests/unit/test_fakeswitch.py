@@ -75,10 +75,10 @@ def test_a_refusal_names_its_object_and_the_rest_goes_on() -> None:
 
 def test_meters_stay_outside_the_bundle() -> None:
     there = switch(OVS_FEATURES)
-    kinds = [{type(c.object).__name__ for c in step} for step in there.steps(plan_for(there, TABLES))]
+    kinds = [{type(c.object).__name__ for s in unit.stages for c in s.changes} for unit in there.steps(plan_for(there, TABLES))]
     assert kinds == [{"Meter"}, {"Group", "Flow"}]
     there.handle(plan_for(there, TABLES), 1.0)
-    kinds = [{type(c.object).__name__ for c in step} for step in there.steps(plan_for(there, Tables()))]
+    kinds = [{type(c.object).__name__ for s in unit.stages for c in s.changes} for unit in there.steps(plan_for(there, Tables()))]
     assert kinds == [{"Group", "Flow"}, {"Meter"}]
 
 
