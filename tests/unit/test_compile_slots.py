@@ -129,3 +129,13 @@ def test_every_uplink_has_at_least_four_shards(uplinks: int) -> None:
 def test_one_port_needs_no_choice() -> None:
     hops = HopSet((12,), PORTS[4])
     assert [c.ports for c in hops.slots] == [(12,)] and not hops.shards
+
+
+@pytest.mark.parametrize("uplinks_to_the_spine", [(11, 12), (11, 13)], ids=["cabled in blocks", "cabled alternately"])
+def test_roce_that_reaches_a_spine_is_split_over_its_parallel_links(uplinks_to_the_spine: tuple[int, int]) -> None:
+    leaf = HopSet(PORTS[4], PORTS[4]).shards
+    spine = HopSet((1, 2), (1, 2), back=True).shards
+    for uplink in uplinks_to_the_spine:
+        reaching = [p for p in range(0xC000, 0xC100) if leaf[p % len(leaf)].ports[0] == uplink]
+        used = Counter(spine[p % len(spine)].ports[0] for p in reaching)
+        assert used == {1: len(reaching) // 2, 2: len(reaching) // 2}
