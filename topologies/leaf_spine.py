@@ -30,8 +30,17 @@ class PlainHost(Host):
         for interface in self.intfList():
             for feature in OFFLOADS:  # one at a time: ethtool gives up the whole line when the driver refuses one of them
                 self.cmd(f"ethtool -K {interface} {feature} off")
+            self._quieten_port(interface)
         self.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
         return result
+
+    @staticmethod
+    def _quieten_port(interface):
+        """The switch's end of the cable is an interface of the machine's own stack, which would solicit IPv6 routers on it."""
+        if interface.link:
+            ends = {interface.link.intf1, interface.link.intf2} - {interface}
+            for end in ends:
+                end.node.cmd(f"sysctl -qw net.ipv6.conf.{end.name}.disable_ipv6=1")
 
 
 def leaf_dpid(leaf: int) -> str:

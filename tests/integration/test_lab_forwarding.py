@@ -37,7 +37,7 @@ def test_nothing_is_lost_while_nothing_fails(lab_rows: Rows) -> None:
 def test_queue_pairs_spread_over_the_uplinks(lab_rows: Rows, phase: str) -> None:
     details = only(lab_rows, phase)["details"]
     assert details["sequential_most"] <= 1.05
-    assert details["derived_p90"] <= 1.2
+    assert details["derived_p90"] <= (1.2 if phase == "roce" else 1.4)  # over four uplinks: docs/lab.md says why
     assert details["shards_per_uplink"] >= 4
 
 

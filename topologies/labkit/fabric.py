@@ -82,6 +82,10 @@ class Fabric:
         self.net = Mininet(topo=LeafSpine(*vars(self.shape).values()), switch=switch, controller=None, build=False)
         self.net.addController(QuietRemote("c0", ip="127.0.0.1", port=self.openflow_port))
         self.net.build()
+        for end in [end for link in self.links for end in (link.leaf_end, link.spine_end)]:
+            run(
+                ["sysctl", "-qw", f"net.ipv6.conf.{end}.disable_ipv6=1"], check=False
+            )  # the machine's own stack must not talk there
         for number, host in enumerate(self.net.hosts):
             leaf = number // self.shape.hosts + 1
             self.hosts.append(Endpoint(host.name, host.pid, host.IP(), host.defaultIntf().name, leaf))

@@ -39,6 +39,7 @@ class Started:
     seconds: float
     ping: dict[str, Any]
     unasked: dict[str, int]
+    samples: list[str]  # a few of the unasked frames, in hexadecimal
     route_entries: dict[str, int] = field(default_factory=dict)  # leaf: table 40 entries for other leaves
 
 
@@ -90,11 +91,11 @@ class Lab:
         connected_at = fabric.wait_connected(CONNECT_BOUND_S)
         self.say("all switches connected")
         ping = self.traffic.end_ping(CONNECT_BOUND_S + PING_BOUND_S + 5)
-        unasked = self.traffic.stop().unasked.get("start", {})
+        heard = self.traffic.stop()
         if ping["missing"]:
             missing = ", ".join("-".join(pair) for pair in ping["missing"][:6])
             raise PhaseError(f"{len(ping['missing'])} of {ping['pairs']} pairs never answered a ping ({missing} ...)")
-        return Started(ping["last_at"] - connected_at, ping, dict(unasked))
+        return Started(ping["last_at"] - connected_at, ping, dict(heard.unasked.get("start", {})), heard.samples)
 
     def _route_entries(self, leaf: int) -> int:
         """Entries of the route table that are not one of the leaf's own hosts."""

@@ -40,14 +40,17 @@ def quiet(lab: Lab) -> list[Row]:
     time.sleep(1)
     result = lab.traffic.stop()
     kinds = result.unasked.get("start", {})
-    copies = sum(count for kind, count in kinds.items() if kind != "lldp")
+    started = lab.started[lab.fabric.shape]
+    copies, early = (sum(count for kind, count in heard.items() if kind != "lldp") for heard in (kinds, started.unasked))
     measured = f"{copies} copies at {len(hosts)} hosts" + (f" {dict(kinds)}" if kinds else "")
+    measured += f"; while starting, probes for silent hosts included: {early}"
     details = {
         "copies": copies,
         "kinds": kinds,
         "samples": result.samples,
         "missing": ping["missing"],
-        "during_start": lab.started[lab.fabric.shape].unasked,
+        "during_start": started.unasked,
+        "samples_of_start": started.samples,
     }
     return [
         Row(
