@@ -35,7 +35,7 @@ def main(args: Sequence[str] | None = None, prog: str = PROG) -> int:
     except FabricError as error:
         return _refuse(prog, str(error))
     except ImportError as error:
-        return _refuse(prog, f"an application does not load: {error}; install what it needs")
+        return _refuse(prog, f"an application does not load: {error}")
     except OSError as error:
         return _refuse(prog, _os_error_text(error))
     except KeyboardInterrupt:

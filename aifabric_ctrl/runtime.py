@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from greenlet import GreenletExit
+
 from aifabric_ctrl.engine.engine import Engine
 from aifabric_ctrl.engine.view import EngineView
 from aifabric_ctrl.framework import hub
@@ -142,8 +144,10 @@ class Controller:
         try:
             self._loop()
             finished = True
+        except GreenletExit:
+            finished = True  # the framework kills it when the application is stopped
         finally:
-            if not finished and not self._stopping:
+            if not finished:
                 self._crashed()
 
     def _crashed(self) -> None:

@@ -175,7 +175,8 @@ def test_silence_is_asked_again_and_told() -> None:
     tables.silent = True
     session.carry_out(ReadTables(7), 0.0)
     kit.converse(session, tables)
-    now, events = 0.0, []
+    now = 0.0
+    events: list[Event] = []
     while not events:
         now = session.next_deadline
         events += session.tick(now)
