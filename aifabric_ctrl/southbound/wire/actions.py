@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from aifabric_ctrl.model.errors import WireError
+from aifabric_ctrl.model.errors import ContractError, WireError
 from aifabric_ctrl.model.fields import FIELDS
 from aifabric_ctrl.model.rules import (
     ALL,
@@ -41,6 +41,7 @@ _MOVE = struct.Struct("!HHIHHHHII")
 _METADATA = struct.Struct("!HH4xQQ")
 _GOTO = struct.Struct("!HHB3x")
 _BUCKET = struct.Struct("!HHII4x")
+_MOST_ACTIONS = ofp.MAX_MESSAGE - 64  # leaves room for the largest header around an action list
 _NX = struct.Struct("!IH")
 
 GROUP_TYPES: dict[str, int] = {ALL: ofp.GT_ALL, SELECT: ofp.GT_SELECT, INDIRECT: ofp.GT_INDIRECT, FAST_FAILOVER: ofp.GT_FF}
@@ -90,8 +91,15 @@ def encode_action(action: Action) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def encode_actions(actions: tuple[Action, ...]) -> bytes:
-    """An action list."""
-    return b"".join([encode_action(a) for a in actions])
+    """An action list.
+
+    Raises:
+        ContractError: longer than any message could hold.
+    """
+    body = b"".join([encode_action(a) for a in actions])
+    if len(body) > _MOST_ACTIONS:
+        raise ContractError(f"{len(actions)} actions need {len(body)} bytes, more than one message holds")
+    return body
 
 
 class Instructions(NamedTuple):
