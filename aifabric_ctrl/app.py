@@ -126,9 +126,10 @@ def _tls() -> TlsContext | None:
         if CONF.ofp_ssl_listen_port is not None:
             raise InvalidValue("--ofp-ssl-listen-port needs a certificate", "give --ctl-cert and --ctl-privkey")
         return None
+    context = TlsContext(certificate, key, CONF.ca_certs)
     if not CONF.ca_certs:
         LOG.warning("--ca-certs is not given: any switch may connect, TLS only hides what is said")
-    return TlsContext(certificate, key, CONF.ca_certs)
+    return context
 
 
 def _bfd_worker(settings: Settings) -> Any:

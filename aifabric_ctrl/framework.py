@@ -101,12 +101,10 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = importlib.import_module("os_ken" + spec.name[len("ryu") :])
-        if module is app_manager and not hasattr(module, "RyuApp"):
-            module.RyuApp = App
         # A separate object: the import system writes the alias's own name and spec into what it is handed.
         alias = ModuleType(spec.name)
         alias.__dict__.update({k: v for k, v in module.__dict__.items() if not k.startswith("__")})
-        alias.__path__ = getattr(module, "__path__", [])
+        alias.__path__ = []  # the real one would have the files below it loaded a second time
         return alias
 
     def exec_module(self, module: ModuleType) -> None:
@@ -116,6 +114,7 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def accept_ryu_imports() -> None:
     """Let applications written for Ryu run on os-ken; does nothing when Ryu is installed or in use."""
     if NAME == "os_ken" and importlib.util.find_spec("ryu") is None:
+        app_manager.RyuApp = App
         sys.meta_path.append(_Alias())
 
 

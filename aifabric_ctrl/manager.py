@@ -164,7 +164,8 @@ def _serve(framework: Any, names: Sequence[str]) -> int:
     stop = hub.Event()
     with _signals(hub, stop):
         manager, services = framework.start_apps(names)
-        hub.spawn(_when_all_ended, hub, services, stop)
+        if services:  # an application without a main greenlet runs until it is told to stop
+            hub.spawn(_when_all_ended, hub, services, stop)
         stop.wait()
         LOG.info("stopping; the switches keep forwarding")
         manager.close()

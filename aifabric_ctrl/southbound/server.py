@@ -59,11 +59,9 @@ class _Connection:
         self.held: list[Event] = []  # until admitted
 
     def shut(self) -> None:
-        """Close the socket, also under a greenlet that waits on it."""
+        """End the conversation.  This wakes whoever reads or writes; the reader closes the descriptor."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(std_socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):
-            self.sock.close()
         self.wake.set()
 
 
@@ -187,6 +185,8 @@ class Server:
         finally:
             hub.sleep(0)  # lets the writer say the last word (HELLO_FAILED)
             self._end(connection, reason, kind, host)
+            with contextlib.suppress(OSError):
+                sock.close()
 
     def _read(self, connection: _Connection) -> None:
         session, sock = connection.session, connection.sock
@@ -210,6 +210,8 @@ class Server:
     def _took(self, connection: _Connection, events: list[Event]) -> None:
         session = connection.session
         for event in events:
+            if connection.closed:
+                return
             if isinstance(event, SwitchConnected):
                 connection.dpid = event.dpid
                 connection.held.append(event)
