@@ -201,9 +201,12 @@ class Engine:
             for ip in fence.announced:
                 self._holding.release(ip)
             if fence.cause:
-                took = (self._context.now - fence.cause_at) * 1000
-                self._convergence.append(Convergence(fence.cause, fence.cause_at, took, fence.messages, fence.switches))
+                self._convergence.append(self._converged(fence))
         return bool(fences)
+
+    def _converged(self, fence: Fence) -> Convergence:
+        planned, took = (fence.made_at - fence.cause_at) * 1000, (self._context.now - fence.cause_at) * 1000
+        return Convergence(fence.cause, fence.cause_at, planned, took, fence.messages, fence.switches)
 
     def _purge_hosts_on_cables(self) -> None:
         if self._discovery.dirty:

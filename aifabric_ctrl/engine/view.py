@@ -55,10 +55,14 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """From an event that changed the plan to the last barrier of what it changed."""
+    """From an event that changed the plan to the last barrier of what it changed.
+
+    ``planned_ms`` is the part until everything was handed to the sessions: what the controller itself took.
+    """
 
     cause: str
     at_s: float
+    planned_ms: float
     duration_ms: float
     messages: int
     switches: int

@@ -161,6 +161,7 @@ def convergence(view: EngineView) -> Json:
             {
                 "cause": c.cause,
                 "at_s": _round(c.at_s),
+                "planned_ms": _round(c.planned_ms),
                 "duration_ms": _round(c.duration_ms),
                 "messages": c.messages,
                 "switches": c.switches,

@@ -124,7 +124,7 @@ def test_status_names_problems() -> None:
 
 
 def test_convergence_summary_is_median_and_p99() -> None:
-    samples = tuple(Convergence("x", float(n), float(n), 1, 1) for n in range(1, 201))
+    samples = tuple(Convergence("x", float(n), 0.5, float(n), 1, 1) for n in range(1, 201))
     summary = views.status(view(convergence=samples))["convergence"]
     assert summary == {"samples": 200, "median_ms": 100.5, "p99_ms": 198.0}
 
@@ -195,7 +195,7 @@ def test_odd_times_are_json(seen_s: float, held_s: float) -> None:
     host = replace(made.hosts[ip_address("10.0.1.1")], seen_s=seen_s)
     held = replace(made, hosts={host.ip: host}, links=(replace(made.links[0], state=LinkState.HELD),))
     changed = view(
-        held, desired=Desired({}), held_until_s={held.links[0].a: held_s}, convergence=(Convergence("x", held_s, seen_s, 1, 1),)
+        held, desired=Desired({}), held_until_s={held.links[0].a: held_s}, convergence=(Convergence("x", held_s, 0.5, seen_s, 1, 1),)
     )
     for of in VIEWS:
         json.dumps(of(changed), allow_nan=False)
