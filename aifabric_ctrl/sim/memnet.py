@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aifabric_ctrl.model.effects import Effect, Journal, PacketOut, SaveHost, SaveLink, SavePorts, WantBfd
@@ -174,21 +175,27 @@ class MemNet:
         for channel in self.channels.values():
             channel.close("controller stopped", tell=False)
 
-    def restart_engine(self, engine: Engine, remembered: Remembered | None = None) -> None:
-        """Start another engine; it is told what the store remembers, then the switches connect in random order."""
+    def restart_engine(self, engine: Engine, remembered: Remembered | None = None, spread_s: float = 0.0) -> None:
+        """Start another engine; it is told what the store remembers, then the switches connect (see ``connect_all``)."""
         self.stop_engine()
         self._engine = engine
         self._to_engine(remembered or self.store.remembered(self.now))
-        self.connect_all()
+        self.connect_all(spread_s)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
-    def connect_all(self) -> None:
-        """Every switch that is alive connects, in random order."""
+    def connect_all(self, spread_s: float = 0.0) -> None:
+        """Every switch that is alive connects, in random order, each at a random time within ``spread_s``.
+
+        Open vSwitch tries again after 1, 2, 4, 8 s, so after a restart the first and the last are seconds apart.
+        """
         dpids = [d for d in self.switches if d not in self.dead]
         self.rng.shuffle(dpids)
         for dpid in dpids:
-            self.connect(dpid)
+            if spread_s:
+                self.clock.after(self.rng.random() * spread_s, partial(self.connect, dpid))
+            else:
+                self.connect(dpid)
 
     def connect(self, dpid: Dpid) -> None:
         """One switch opens a connection (and, if it had one, abandons it without a word)."""
