@@ -6,7 +6,7 @@ This is in the failover path: after one link's change only the routes and groups
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import TypeVar, cast
+from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 from aifabric_ctrl.compile import base, dest, meters, port, route, spread
 from aifabric_ctrl.compile.family import FAMILIES, Family, scopes
@@ -21,6 +21,7 @@ from aifabric_ctrl.model.ownership import GROUP_BASE, GROUP_SPAN, stable_hash
 from aifabric_ctrl.model.rules import Desired, Tables
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 GENERATIONS = 4  # compiles an unused result is kept for: a flapping link finds its old rules again
 
@@ -43,15 +44,15 @@ class Cache:
         """Results held."""
         return sum(map(len, self._generations))
 
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The result of ``make`` for these inputs."""
+    def get(self, key: Hashable, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of ``make`` with these arguments; ``key`` must name it and everything it depends on but the intent."""
         current = self._generations[0]
         for generation in self._generations:
             if key in generation:
                 value = generation[key]
                 break
         else:
-            value = make()
+            value = make(*args, **kwargs)
         current[key] = value
         return cast(T, value)
 
@@ -70,9 +71,25 @@ def compile_fabric(fabric: Fabric, intent: Intent, cache: Cache | None = None) -
     tables: dict[Dpid, Tables] = {}
     for dpid, facts in snapshot.switches.items():
         sections = tuple(_Compiler(snapshot, facts, fabric.switches[dpid], intent, cache).sections())
-        key = ("tables", dpid, tuple(map(id, sections)))
-        tables[dpid] = cache.get(key, lambda s=sections: (s, merge(s)))[1]  # type: ignore[misc]
+        tables[dpid] = cache.get(("tables", dpid, tuple(map(id, sections))), _merged, sections)[1]
     return Desired(tables)
+
+
+def _merged(sections: tuple[Section, ...]) -> tuple[tuple[Section, ...], Tables]:
+    """The tables, with the sections: while both are kept, no other section can have their ids."""
+    return sections, merge(sections)
+
+
+class _Plan(NamedTuple):
+    """How one switch reaches the other leaves in one family.
+
+    ``exceptions`` are leaves with routes of their own; ``used`` the sets that need rules in SPREAD, each once.
+    """
+
+    family: Family
+    default: HopSet | None
+    exceptions: dict[Dpid, HopSet]
+    used: tuple[HopSet, ...]
 
 
 class _Compiler:
@@ -88,92 +105,96 @@ class _Compiler:
         self.bounces = snapshot.repair and facts.leafward
         uplinks = facts.fabric_ports if self.bounces else ()
         self.meters = cache.get(
-            ("meters", self.metered, facts.edge_ports, uplinks), lambda: meters.plan(self.metered, facts.edge_ports, uplinks)
+            ("meters", self.metered, facts.edge_ports, uplinks), meters.plan, self.metered, facts.edge_ports, uplinks
         )
 
     def sections(self) -> Iterator[Section]:
-        yield self.cache.get(("base", self.metered), lambda: base.base_section(self.metered, self.intent))
+        yield self.cache.get(("base", self.metered), base.base_section, self.metered, self.intent)
+        yield from self._lldp()
         for family in FAMILIES:
             yield from self._port(family)
             yield from self._own(family)
         yield from self._policy()
-        for family in FAMILIES:
-            yield from self._routes(family)
+        yield from self._routes([self._plan(family) for family in FAMILIES])
+
+    def _lldp(self) -> Iterator[Section]:
+        verified = {h.port for hosts in self.facts.hosts.values() for h in hosts if h.verified}
+        for number in sorted(verified):
+            meter = self.meters.unknown_host.get(number)
+            yield self.cache.get(("lldp", number, meter), port.lldp_section, number, meter)
 
     def _port(self, family: Family) -> Iterator[Section]:
         facts, cache = self.facts, self.cache
-        yield cache.get(("fabric", family, facts.fabric_ports), lambda: port.fabric_section(family, facts.fabric_ports))
+        yield cache.get(("fabric", family, facts.fabric_ports), port.fabric_section, family, facts.fabric_ports)
         if not facts.edge_ports:
             return
         if self.nicira:
-            yield cache.get(("never", family), lambda: port.never_section(family))
+            yield cache.get(("never", family), port.never_section, family)
         by_port = port.by_port(facts.hosts[family.name])
         for number in facts.edge_ports:
             meter = self.meters.unknown_host.get(number)
             hosts = tuple(by_port.get(number, ()))
-            yield cache.get(
-                ("edge", family, number, meter, hosts, self.nicira),
-                lambda n=number, m=meter, h=hosts: port.edge_section(family, n, h, m, self.nicira, self.intent),  # type: ignore[misc]
-            )
+            key = ("edge", family, number, hosts, meter, self.nicira)
+            yield cache.get(key, port.edge_section, family, number, hosts, meter, self.nicira, self.intent)
 
     def _own(self, family: Family) -> Iterator[Section]:
         for hosts in port.by_port(self.facts.hosts[family.name]).values():
             own = tuple(hosts)
-            yield self.cache.get(
-                ("own", family, own),
-                lambda h=own: route.own_section(family, h, self.intent.gateway_mac),  # type: ignore[misc]
-            )
+            yield self.cache.get(("own", family, own), route.own_section, family, own, self.intent.gateway_mac)
         gone = self.facts.gone[family.name]
         if gone:
-            yield self.cache.get(("gone", family, gone), lambda: route.gone_section(family, gone))
+            yield self.cache.get(("gone", family, gone), route.gone_section, family, gone)
 
     def _policy(self) -> Iterator[Section]:
         edge = bool(self.facts.edge_ports)
-        yield self.cache.get(("class", edge), lambda: dest.class_section(edge))
+        yield self.cache.get(("class", edge), dest.class_section, edge)
         if not edge:
             return
-        unknown = self.meters.unknown_destination
+        meter = self.meters.unknown_destination
         for family in FAMILIES:
             reachable = self.snapshot.reachable[family.name]
-            yield self.cache.get(
-                ("dest", family, reachable, unknown, self.nicira),
-                lambda f=family, r=reachable: dest.dest_section(f, r, unknown, self.nicira, self.intent),  # type: ignore[misc]
-            )
+            key = ("dest", family, reachable, meter, self.nicira)
+            yield self.cache.get(key, dest.dest_section, family, reachable, meter, self.nicira, self.intent)
         yield self.cache.get(("policy",), dest.policy_section)
 
-    def _routes(self, family: Family) -> Iterator[Section]:
+    def _plan(self, family: Family) -> _Plan:
         facts, snapshot = self.facts, self.snapshot
         routed = snapshot.routed[family.name]
         targets = {d: self._hops(d) for d in sorted({*snapshot.leaves, *routed}) if d != facts.dpid}
         default = route.commonest(list(targets.values())) if self.bounces else None
         exceptions = {d: hops for d, hops in targets.items() if d in routed and hops != default}
-        used = tuple(dict.fromkeys([*([default] if default else []), *(h for h in exceptions.values() if h.members or h.back)]))
+        reached = [h for h in exceptions.values() if h.members or h.back]
+        return _Plan(family, default, exceptions, tuple(dict.fromkeys([*([default] if default else []), *reached])))
+
+    def _routes(self, plans: list[_Plan]) -> Iterator[Section]:
+        """Ids are given for all families at once: one switch has one set of group ids and of next-hop set numbers."""
+        cache = self.cache
+        used = tuple(dict.fromkeys(h for plan in plans for h in plan.used))
         chains = self._bounce_chains()
-        ids, moved = self.cache.get(("ids", used, chains, self.nicira), lambda: _group_ids(used, tuple(c for _, c in chains)))
-        numbers = self.cache.get(("numbers", used), lambda: spread.number(used))
-        for uplink, chain in chains:
-            yield self._bounce(family, uplink, chain, ids)
-        if default is not None:
-            scope = scopes(family, self.intent.prefixes)
-            yield self.cache.get(
-                ("default", family, default, numbers[default]),
-                lambda: route.default_section(family, scope, default, numbers[default]),
-            )
-        for leaf, hops in exceptions.items():
+        ids, moved = cache.get(("ids", used, chains), _group_ids, used, tuple(c for _, c in chains))
+        numbers = cache.get(("numbers", used), spread.number, used)
+        for plan in plans:
+            for uplink, chain in chains:
+                yield self._bounce(plan.family, uplink, chain, ids)
+            if plan.default is not None:
+                set_id = numbers[plan.default]
+                scope = scopes(plan.family, self.intent.prefixes)
+                key = ("default", plan.family, plan.default, set_id)
+                yield cache.get(key, route.default_section, plan.family, scope, plan.default, set_id)
+            yield from self._exceptions(plan, numbers)
+            for hops in plan.used:
+                set_id = numbers[hops]
+                spread_key = ("spread", plan.family, hops, set_id, moved, self.nicira)
+                yield cache.get(spread_key, spread.spread_section, plan.family, hops, set_id, ids, self.nicira)
+
+    def _exceptions(self, plan: _Plan, numbers: dict[HopSet, int]) -> Iterator[Section]:
+        for leaf, hops in plan.exceptions.items():
             set_id = numbers.get(hops)
-            if set_id is None and default is None:
+            if set_id is None and plan.default is None:
                 continue  # nothing would route it anyway
-            name, addresses = snapshot.switches[leaf].name, routed[leaf]
-            yield self.cache.get(
-                ("leaf", family, leaf, name, addresses, hops, set_id),
-                lambda f=leaf, n=name, a=addresses, h=hops, s=set_id: route.leaf_section(family, f, n, a, h, s),  # type: ignore[misc]
-            )
-        for hops in used:
-            set_id = numbers[hops]
-            yield self.cache.get(
-                ("spread", family, hops, set_id, moved, self.nicira),
-                lambda h=hops, s=set_id: spread.spread_section(family, h, s, ids, self.nicira),  # type: ignore[misc]
-            )
+            name, addresses = self.snapshot.switches[leaf].name, self.snapshot.routed[plan.family.name][leaf]
+            key = ("leaf", plan.family, leaf, name, addresses, hops, set_id)
+            yield self.cache.get(key, route.leaf_section, plan.family, leaf, name, addresses, hops, set_id)
 
     def _hops(self, leaf: Dpid) -> HopSet:
         facts, snapshot = self.facts, self.snapshot
@@ -192,10 +213,8 @@ class _Compiler:
     def _bounce(self, family: Family, uplink: PortNo, chain: Chain, ids: dict[str, int]) -> Section:
         group_id = ids[chain.text] if chain.ports else None
         meter = self.meters.repair.get(uplink)
-        return self.cache.get(
-            ("bounce", family, uplink, chain, group_id, meter),
-            lambda: route.bounce_section(family, uplink, chain, group_id, meter, self.intent),
-        )
+        key = ("bounce", family, uplink, chain, group_id, meter)
+        return self.cache.get(key, route.bounce_section, family, uplink, chain, group_id, meter, self.intent)
 
 
 def _group_ids(sets: tuple[HopSet, ...], chains: tuple[Chain, ...]) -> tuple[dict[str, int], tuple[tuple[str, int], ...]]:

@@ -32,6 +32,20 @@ def fabric_section(family: Family, ports: Sequence[PortNo]) -> Section:
     return section
 
 
+def lldp_section(port: PortNo, meter: int | None) -> Section:
+    """A port with a verified host sends no LLDP of ours: count what it sends, but keep it off the discovery's meter."""
+    section = Section()
+    section.add(
+        PORT,
+        Priority.PORT_LLDP_HOST,
+        Match.of(in_port=port, eth_type=ETH_LLDP),
+        Why(f"lldp/port/{port}", f"a host lives on port {port}: LLDP from there is reported on that port's meter"),
+        meter=meter,
+        actions=TO_CONTROLLER,
+    )
+    return section
+
+
 def edge_section(
     family: Family, port: PortNo, hosts: Sequence[HostFact], meter: int | None, nicira: bool, intent: Intent
 ) -> Section:
@@ -39,19 +53,10 @@ def edge_section(
     section = Section()
     if meter is not None:
         section.meters[meter] = meters.unknown_host_meter(meter, intent)
-    if any(h.verified for h in hosts):
-        # It sends no LLDP of ours: count what it sends, but keep it off the discovery's meter.
-        section.add(
-            PORT,
-            Priority.PORT_LLDP_HOST,
-            Match.of(in_port=port, eth_type=ETH_LLDP),
-            Why(f"lldp/port/{port}", f"a host lives on port {port}: LLDP from there is reported on that port's meter"),
-            meter=meter,
-            actions=TO_CONTROLLER,
-        )
     for host in hosts:
         _host(section, family, host, meter, nicira, intent)
-    for kind, eth_type in (("arp", ETH_ARP), (family.name, family.eth_type)):
+    asks = (("arp", ETH_ARP),) if family.version == 4 else ()
+    for kind, eth_type in (*asks, (family.name, family.eth_type)):
         section.add(
             PORT,
             Priority.PORT_UNKNOWN,
@@ -132,7 +137,7 @@ def _host(section: Section, family: Family, host: HostFact, meter: int | None, n
 def never_section(family: Family) -> Section:
     """ARP for addresses no host can have stays unanswered."""
     section = Section()
-    for network in family.never:
+    for network in family.never if family.version == 4 else ():
         section.add(
             PORT,
             Priority.PORT_NEVER,
