@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable
 from types import TracebackType
 
 from aifabric_ctrl.southbound.guard import Framer, check
@@ -35,21 +36,22 @@ class Bridge:
         self.name = name
 
     def __enter__(self) -> Bridge:
-        _vsctl("--if-exists", "del-br", self.name)
-        _vsctl("add-br", self.name, "--", "set", "bridge", self.name, "datapath_type=netdev", "fail_mode=secure")
+        vsctl("--if-exists", "del-br", self.name)
+        vsctl("add-br", self.name, "--", "set", "bridge", self.name, "datapath_type=netdev", "fail_mode=secure")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        _vsctl("--if-exists", "del-br", self.name)
+        vsctl("--if-exists", "del-br", self.name)
 
     def clear(self) -> None:
         for command in ("del-flows", "del-groups", "del-meters"):
             subprocess.run(["ovs-ofctl", "-O", "OpenFlow13", command, self.name], check=True, timeout=BOUND_S)
 
-    def talk(self, *messages: bytes, until: int | None = None) -> list[bytes]:
+    def talk(self, *messages: bytes, until: int | None = None, meanwhile: Callable[[], None] = lambda: None) -> list[bytes]:
         """Send messages and a barrier; everything that came back before the barrier's reply, without HELLO.
 
-        With ``until``, everything up to the first message of that type, which may come after the barrier's reply.
+        With ``until``, everything up to the first message of that type, which may come after the barrier's reply;
+        ``meanwhile`` is called once that reply is there.
 
         Each message passes the guard, so that the guard is known to accept what Open vSwitch says.
         """
@@ -64,13 +66,17 @@ class Bridge:
                     fence = message[1] == ofp.BARRIER_REPLY and decode.header(message).xid == FENCE
                     if message[1] != ofp.HELLO and not fence:
                         replies.append(message)
+                    if fence:
+                        meanwhile()
                     if message[1] == until or (fence and until is None):
                         return replies
         raise ConnectionError("the switch closed the connection")
 
-    def ask(self, *messages: bytes, until: int | None = None) -> list[decode.Message]:
-        return [decode.decode(message) for message in self.talk(*messages, until=until)]
+    def ask(
+        self, *messages: bytes, until: int | None = None, meanwhile: Callable[[], None] = lambda: None
+    ) -> list[decode.Message]:
+        return [decode.decode(message) for message in self.talk(*messages, until=until, meanwhile=meanwhile)]
 
 
-def _vsctl(*words: str) -> None:
-    subprocess.run(["ovs-vsctl", "--timeout=10", *words], check=True, capture_output=True, timeout=20)
+def vsctl(*words: str) -> str:
+    return subprocess.run(["ovs-vsctl", "--timeout=10", *words], check=True, capture_output=True, text=True, timeout=20).stdout

@@ -11,7 +11,7 @@ from aifabric_ctrl.model.ids import PORT_CONTROLLER, PORT_LOCAL
 from aifabric_ctrl.model.rules import Bucket, Flow, Group, Match, Meter, Output, SetField, ToGroup
 from aifabric_ctrl.southbound.wire import constants as ofp
 from aifabric_ctrl.southbound.wire import decode, encode
-from tests.wire.ovs import Bridge
+from tests.wire.ovs import Bridge, vsctl
 from tests.wire.samples import COOKIE, FLOWS, GROUPS, METERS, flow
 
 pytestmark = pytest.mark.integration
@@ -146,6 +146,36 @@ def test_packet_out_comes_back_as_packet_in(bridge: Bridge) -> None:
     (packet,) = [r for r in replies if isinstance(r, decode.PacketIn)]
     assert packet.in_port == PORT_LOCAL
     assert packet.data == frame[:6] + bytes.fromhex("0a0b0c0d0e0f") + frame[12:]
+
+
+def test_port_events_and_queues(bridge: Bridge) -> None:
+    port = f"{bridge.name}p5"
+
+    def add() -> None:
+        vsctl("add-port", bridge.name, port, "--", "set", "interface", port, "type=internal", "ofport_request=5")
+
+    def remove() -> None:
+        vsctl("del-port", bridge.name, port)
+
+    rows: list[str] = []
+    try:
+        added = bridge.ask(encode.set_config(1, 0, 0xFFFF), until=ofp.PORT_STATUS, meanwhile=add)[-1]
+        assert isinstance(added, decode.PortStatus)
+        assert (added.reason, added.port.number, added.port.name, added.port.role) == ("add", 5, port, PortRole.UNKNOWN)
+        assert added.port.mac
+        queue = "--id=@q create queue other-config:max-rate=1000000"
+        qos = "--id=@qos create qos type=linux-htb other-config:max-rate=2000000 queues:3=@q"
+        rows += vsctl("set", "port", port, "qos=@qos", "--", *qos.split(), "--", *queue.split()).split()
+        (stats,) = bridge.ask(encode.queue_stats_request(2))
+        assert isinstance(stats, decode.QueueStatsReply)
+        assert {(entry.port, entry.queue_id) for entry in stats.entries} == {(5, 0), (5, 3)}  # OVS adds a default queue
+        gone = bridge.ask(encode.set_config(1, 0, 0xFFFF), until=ofp.PORT_STATUS, meanwhile=remove)[-1]
+        assert isinstance(gone, decode.PortStatus)
+        assert (gone.reason, gone.port.number) == ("delete", 5)
+    finally:
+        vsctl("--if-exists", "del-port", bridge.name, port)
+        for table, row in zip(("qos", "queue"), rows, strict=False):
+            vsctl("destroy", table, row)
 
 
 def test_echo_and_errors_name_what_they_are_about(bridge: Bridge) -> None:

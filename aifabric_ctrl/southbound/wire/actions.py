@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aifabric_ctrl.model.errors import ContractError, WireError
 from aifabric_ctrl.model.fields import FIELDS
@@ -68,25 +68,16 @@ def _move(action: Move) -> bytes:
     )
 
 
-def encode_action(action: Action) -> bytes:
-    """One action, padded to 8 bytes."""
-    match action:
-        case Output():
-            return _OUTPUT.pack(ofp.AT_OUTPUT, 16, action.port, action.max_len)
-        case ToGroup():
-            return _WORD.pack(ofp.AT_GROUP, 8, action.group_id)
-        case SetField():
-            return _set_field(action)
-        case Move():
-            return _move(action)
-        case DecTtl():
-            return _BARE.pack(ofp.AT_DEC_NW_TTL, 8)
-        case SetQueue():
-            return _WORD.pack(ofp.AT_SET_QUEUE, 8, action.queue_id)
-        case PushVlan():
-            return _HALF.pack(ofp.AT_PUSH_VLAN, 8, action.ethertype)
-        case PopVlan():
-            return _BARE.pack(ofp.AT_POP_VLAN, 8)
+_WRITERS: dict[type, Callable[[Any], bytes]] = {
+    Output: lambda action: _OUTPUT.pack(ofp.AT_OUTPUT, 16, action.port, action.max_len),
+    ToGroup: lambda action: _WORD.pack(ofp.AT_GROUP, 8, action.group_id),
+    SetField: _set_field,
+    Move: _move,
+    DecTtl: lambda action: _BARE.pack(ofp.AT_DEC_NW_TTL, 8),
+    SetQueue: lambda action: _WORD.pack(ofp.AT_SET_QUEUE, 8, action.queue_id),
+    PushVlan: lambda action: _HALF.pack(ofp.AT_PUSH_VLAN, 8, action.ethertype),
+    PopVlan: lambda action: _BARE.pack(ofp.AT_POP_VLAN, 8),
+}
 
 
 @lru_cache(maxsize=1 << 14)
@@ -96,7 +87,7 @@ def encode_actions(actions: tuple[Action, ...]) -> bytes:
     Raises:
         ContractError: longer than any message could hold.
     """
-    body = b"".join([encode_action(a) for a in actions])
+    body = b"".join([_WRITERS[type(a)](a) for a in actions])
     if len(body) > _MOST_ACTIONS:
         raise ContractError(f"{len(actions)} actions need {len(body)} bytes, more than one message holds")
     return body

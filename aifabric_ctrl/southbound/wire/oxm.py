@@ -10,7 +10,7 @@ import struct
 from functools import lru_cache
 from typing import NamedTuple
 
-from aifabric_ctrl.model.errors import ContractError, WireError
+from aifabric_ctrl.model.errors import WireError
 from aifabric_ctrl.model.fields import FIELDS
 from aifabric_ctrl.model.rules import Match, MatchField
 from aifabric_ctrl.southbound.wire import constants as ofp
@@ -123,18 +123,38 @@ def _wire_field(name: str) -> WireField:
 
 WIRE_FIELDS: dict[str, WireField] = {name: _wire_field(name) for name in FIELDS}
 
-# Whole header (with the experimenter id where there is one) -> (field, masked)
-_BY_HEADER: dict[bytes, tuple[WireField, bool]] = {}
-for _field in WIRE_FIELDS.values():
-    _BY_HEADER[_field.exact] = (_field, False)
-    _BY_HEADER[_field.masked] = (_field, True)
-    if _field.name in _ALIASES:
-        _class, _number = _ALIASES[_field.name]
-        _BY_HEADER[struct.pack("!I", _header(_class, _number, False, _field.size))] = (_field, False)
-        _BY_HEADER[struct.pack("!I", _header(_class, _number, True, 2 * _field.size))] = (_field, True)
+
+class _Reader(NamedTuple):
+    """What reading one OXM takes; ``needs`` are the prerequisites, each an exact field and the values it may have."""
+
+    name: str
+    size: int
+    full: int
+    order: int
+    maskable: bool
+    masked: bool
+    needs: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def _readers() -> dict[bytes, _Reader]:
+    """By whole header, with the experimenter id where there is one."""
+    found: dict[bytes, _Reader] = {}
+    for field in WIRE_FIELDS.values():
+        spec = FIELDS[field.name]
+        plain = _Reader(field.name, field.size, field.full, field.order, spec.maskable, False, spec.needs)
+        masked = plain._replace(masked=True)
+        found[field.exact], found[field.masked] = plain, masked
+        if field.name in _ALIASES:
+            oxm_class, number = _ALIASES[field.name]
+            found[struct.pack("!I", _header(oxm_class, number, False, field.size))] = plain
+            found[struct.pack("!I", _header(oxm_class, number, True, 2 * field.size))] = masked
+    return found
+
+
+_BY_HEADER = _readers()
 
 _MOVE_BY_HEADER = {
-    int.from_bytes(header, "big"): found[0].name for header, found in _BY_HEADER.items() if not found[1] and len(header) == 4
+    int.from_bytes(header, "big"): found.name for header, found in _BY_HEADER.items() if not found.masked and len(header) == 4
 }
 _MOVE_HEADER = {f.name: int.from_bytes(f.exact, "big") for f in WIRE_FIELDS.values() if len(f.exact) == 4}
 # An experimenter header does not fit a move's 32 bits.
@@ -198,6 +218,28 @@ def split_oxm(raw: bytes, position: int, end: int) -> tuple[bytes, int, int]:
     return raw[position:start], start, after
 
 
+def _read(raw: bytes, position: int, end: int) -> tuple[_Reader, int, int | None, int]:
+    """One OXM: (what it is, value, mask, where the next starts); raises as :func:`oxm_one`."""
+    header, start, after = split_oxm(raw, position, end)
+    reader = _BY_HEADER.get(header)
+    if reader is None:
+        raise Unmodelled(f"field {header.hex()}", (ofp.ET_BAD_MATCH, ofp.BMC_BAD_FIELD))
+    name, size, full, _, maskable, masked, _ = reader
+    if not masked:
+        value = int.from_bytes(raw[start:after], "big")
+        if value > full:
+            raise Unmodelled(f"{name} value {value:#x} too wide", (ofp.ET_BAD_MATCH, ofp.BMC_BAD_VALUE))
+        return reader, value, None, after
+    value, mask = int.from_bytes(raw[start : start + size], "big"), int.from_bytes(raw[start + size : after], "big")
+    if value > full or mask > full:
+        raise Unmodelled(f"{name} value {value:#x} or mask {mask:#x} too wide", (ofp.ET_BAD_MATCH, ofp.BMC_BAD_VALUE))
+    if mask == full:
+        return reader, value, None, after
+    if value & ~mask or not mask or not maskable:
+        raise Unmodelled(f"{name}={value:#x}/{mask:#x}", (ofp.ET_BAD_MATCH, ofp.BMC_BAD_MASK))
+    return reader, value, mask, after
+
+
 def oxm_one(raw: bytes, position: int, end: int) -> tuple[MatchField, int]:
     """One OXM as a match field, and where the next starts.
 
@@ -205,28 +247,11 @@ def oxm_one(raw: bytes, position: int, end: int) -> tuple[MatchField, int]:
         WireError: malformed.
         Unmodelled: a field or value outside our registry.
     """
-    header, start, after = split_oxm(raw, position, end)
-    found = _BY_HEADER.get(header)
-    if found is None:
-        raise Unmodelled(f"field {header.hex()}", (ofp.ET_BAD_MATCH, ofp.BMC_BAD_FIELD))
-    field, masked = found
-    middle = start + field.size
-    value = int.from_bytes(raw[start:middle], "big")
-    mask = int.from_bytes(raw[middle:after], "big") if masked else None
-    if mask == field.full:
-        mask = None
-    if value > field.full or (mask is not None and mask > field.full):
-        raise Unmodelled(f"{field.name} value {value:#x} too wide", (ofp.ET_BAD_MATCH, ofp.BMC_BAD_VALUE))
-    if mask is not None and (value & ~mask or not mask or not FIELDS[field.name].maskable):
-        raise Unmodelled(f"{field.name}={value:#x}/{mask:#x}", (ofp.ET_BAD_MATCH, ofp.BMC_BAD_MASK))
-    return MatchField(field.name, value, mask), after
+    reader, value, mask, after = _read(raw, position, end)
+    return MatchField(reader.name, value, mask), after
 
 
-def _order(field: MatchField) -> int:
-    return WIRE_FIELDS[field.name].order
-
-
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 15)
 def decode_oxms(raw: bytes) -> Match:
     """The OXMs of a match (without its header and padding), in canonical order.
 
@@ -234,21 +259,22 @@ def decode_oxms(raw: bytes) -> Match:
         WireError: malformed.
         Unmodelled: a field twice, outside our registry, or without its prerequisites.
     """
-    fields: list[MatchField] = []
+    found: dict[int, MatchField] = {}  # by canonical order
+    exact: dict[str, int] = {}
+    needs: list[tuple[str, tuple[int, ...]]] = []
     position, end = 0, len(raw)
     while position < end:
-        field, position = oxm_one(raw, position, end)
-        fields.append(field)
-    fields.sort(key=_order)
-    if len({f.name for f in fields}) != len(fields):
-        raise Unmodelled("a field twice in one match", (ofp.ET_BAD_MATCH, ofp.BMC_DUP_FIELD))
-    match = Match(tuple(fields))
-    try:
-        for field in fields:
-            FIELDS[field.name].check_prerequisites(match)
-    except ContractError as error:
-        raise Unmodelled(str(error), (ofp.ET_BAD_MATCH, ofp.BMC_BAD_PREREQ)) from error
-    return match
+        (name, _, _, order, _, _, needed), value, mask, position = _read(raw, position, end)
+        if order in found:
+            raise Unmodelled(f"{name} twice in one match", (ofp.ET_BAD_MATCH, ofp.BMC_DUP_FIELD))
+        found[order] = MatchField(name, value, mask)
+        if mask is None:
+            exact[name] = value
+        needs += needed
+    for name, allowed in needs:
+        if exact.get(name) not in allowed:
+            raise Unmodelled(f"a field needs {name} in {allowed}", (ofp.ET_BAD_MATCH, ofp.BMC_BAD_PREREQ))
+    return Match(tuple([found[order] for order in sorted(found)]))
 
 
 def match_bounds(raw: bytes, position: int, end: int) -> tuple[int, int]:
