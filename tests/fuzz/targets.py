@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from ipaddress import IPv4Address
 
 from aifabric_ctrl.model import frames
 from aifabric_ctrl.model.effects import ReadTables
@@ -72,7 +73,7 @@ WIRE_CORPUS: tuple[bytes, ...] = (
 )
 FRAME_CORPUS: tuple[bytes, ...] = (
     OURS,
-    frames.arp_request(1, frames.IPv4Address(1), frames.IPv4Address(2)),
+    frames.arp_request(1, IPv4Address(1), IPv4Address(2)),
     OURS[:12] + b"\x08\x00" + ip4(b"x" * 20),
     OURS[:12] + b"\x81\x00\x00\x07\x08\x00" + ip4(b"x" * 20),
     OURS[:12] + b"\x86\xdd\x60" + bytes(60),

@@ -50,8 +50,8 @@ def test_what_os_ken_does_not_know_is_what_ovs_writes() -> None:
         "00040028000000000019001010000204e00000000000000000190010100004010200000000000000"
     )
     match = Match.of(eth_type=0x0800, ip_proto=6)
-    actions = (Move("tcp_flags", "reg1", 12),)
-    assert encode.flow_put(1, Flow(0, 0, match, actions=actions))[48:].hex() == (
+    move = Move("tcp_flags", "reg1", 12)
+    assert encode.flow_put(1, Flow(0, 0, match, actions=(move,)))[48:].hex() == (
         "0001000f80000a02080080001401060000040020000000" + "00ffff0018000023200006000c000000000001440200010204"
     )
 
