@@ -7,6 +7,7 @@ process ends with status 70; the switches keep forwarding and whoever supervises
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import os
 import time
@@ -39,6 +40,7 @@ EVENTS_KEPT = 20_000  # other events waiting before switches are read no further
 SLICE_S = 0.002  # the engine lets the sockets in this often
 STORE_EVERY_S = 0.5
 TIDY_EVERY_S = 60.0
+COLLECT_EVERY_S = 3600.0
 LAG_EVERY_S = 0.02
 VIEW_KEPT_S = 1.0  # the shells' counters may rise without the engine
 ETH_LLDP = b"\x88\xcc"
@@ -125,6 +127,7 @@ class Controller:
         if self._bfd is not None:
             self._bfd.start()
             hub.spawn(self._read_bfd)
+        _tame_collector()
         return hub.spawn(self._run)
 
     def stop(self) -> None:
@@ -217,7 +220,7 @@ class Controller:
     # Beside the engine
 
     def _keep_store(self) -> None:
-        failing, tidied = False, self._clock()
+        failing, tidied, collected = False, self._clock(), self._clock()
         while not self._stopping:
             hub.sleep(STORE_EVERY_S)
             try:
@@ -225,6 +228,9 @@ class Controller:
                 if self._clock() - tidied > TIDY_EVERY_S:
                     tidied = self._clock()
                     self._store.tidy()
+                if self._clock() - collected > COLLECT_EVERY_S:
+                    collected = self._clock()
+                    gc.collect()
                 failing = False
             except StoreError as error:
                 if not failing:
@@ -248,6 +254,18 @@ class Controller:
             for bound_ms in (5, 20, 100):
                 if late_us > bound_ms * 1000:
                     self.counts[f"loop_late_over_{bound_ms}_ms"] += 1
+
+
+def _tame_collector() -> None:
+    """Keep Python's cycle collector from stopping the world.
+
+    A full collection of a large fabric's rules takes 100-170 ms (measured with 80,000 flows), more than a BFD failure.
+    Our values hold no cycles, so reference counts free them: what exists now is left out, young objects are
+    collected in portions of about 2 ms, and everything once an hour.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(2_000, 10, 1_000_000)
 
 
 def _boot_id() -> str:

@@ -13,7 +13,7 @@ import resource
 import socket as std_socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ from aifabric_ctrl.southbound.tls import TlsContext
 
 LOG = logging.getLogger("aifabric_ctrl.southbound")
 READ_BYTES = 65_536
+LAST_WORDS_S = 0.2
+TURN_S = 0.001  # of work between two turns of the hub
 BACKLOG = 1_024  # a whole fabric reconnects at once after a controller restart
 REFUSAL_QUIET_S = 60.0  # Open vSwitch retries for ever; one line a minute for one address and fault is enough
 REFUSAL_KEYS = 4_096
@@ -95,6 +97,8 @@ class Server:
         self._listeners: list[Any] = []
         self._quiet_until: dict[tuple[str, str], float] = {}
         self._ended: Counter[str] = Counter()  # totals of sessions that are gone
+        self._turn = hub.Semaphore(1)
+        self._turn_began = 0.0
         self.counts: Counter[str] = Counter()
 
     # Listening
@@ -178,15 +182,21 @@ class Server:
             reason, kind = "the switch closed the connection", "closed_early"
         except SessionDead as dead:
             reason, kind = str(dead), dead.kind
+            self._last_words(session)
         except WireError as error:
             reason, kind = f"broke the protocol: {error}", "wire_error"
         except OSError as error:
             reason, kind = f"connection lost: {error.strerror or error}", "closed_early"
         finally:
-            hub.sleep(0)  # lets the writer say the last word (HELLO_FAILED)
             self._end(connection, reason, kind, host)
             with contextlib.suppress(OSError):
                 sock.close()
+
+    def _last_words(self, session: SwitchSession) -> None:
+        """Give the writer a moment: HELLO_FAILED tells the other side's operator what is wrong."""
+        limit = self._clock() + LAST_WORDS_S
+        while session.unwritten and self._clock() < limit:
+            hub.sleep(0.005)
 
     def _read(self, connection: _Connection) -> None:
         session, sock = connection.session, connection.sock
@@ -201,9 +211,12 @@ class Server:
                 continue
             if not data:
                 return
-            self._took(connection, session.feed(data, self._clock()))
-            # recv returns without waiting while there is data: let the others in.
-            hub.sleep(0)
+            if session.settled:
+                self._took(connection, session.feed(data, self._clock()))
+                hub.sleep(0)  # recv returns without waiting while there is data: let the others in
+            else:
+                with self._bulk():
+                    self._took(connection, session.feed(data, self._clock()))
             while self._overloaded() and not connection.closed:
                 hub.sleep(0.01)
 
@@ -232,10 +245,24 @@ class Server:
         if isinstance(event, OddFrame):
             self._odd(event.session, connection.session.host, event.kind, event.text)
 
+    @contextlib.contextmanager
+    def _bulk(self) -> Iterator[None]:
+        """Work that can be long for many switches at once: encoding plans, handshakes, read-back.
+
+        One at a time, and after TURN_S the hub runs everything else that is due, or else 500 switches that get their
+        rules at once would keep a port-down waiting for half a second (measured).
+        """
+        with self._turn:
+            yield
+            if self._clock() - self._turn_began > TURN_S:
+                hub.sleep(0)
+                self._turn_began = self._clock()
+
     def _write(self, connection: _Connection) -> None:
         session = connection.session
         while not connection.closed:
-            data = session.take_output()
+            with self._bulk():
+                data = session.take_output()
             if not data:
                 connection.wake.wait()
                 connection.wake.clear()
@@ -316,8 +343,12 @@ class Server:
         for connection in self._connections.values():
             sums.update(connection.session.totals())
         sums.update(self.counts)
-        sums["connections"] = self._open
         return sums
+
+    @property
+    def open_connections(self) -> int:
+        """Sockets that are open now, in whatever state."""
+        return self._open
 
     def close(self) -> None:
         """Stop listening and drop every connection; the switches keep forwarding."""

@@ -127,6 +127,11 @@ class SwitchSession:
         """The peer's address without its port."""
         return self.address.rpartition(":")[0]
 
+    @property
+    def settled(self) -> bool:
+        """Neither in its handshake nor reading tables: what comes in is news."""
+        return self._handshake is None and self._reading is None
+
     # Input
 
     def feed(self, data: bytes, now: float) -> list[Event]:
@@ -223,6 +228,11 @@ class SwitchSession:
     @property
     def has_output(self) -> bool:
         return bool(self._out)
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes queued or handed out that the shell has not got rid of."""
+        return self._out_bytes
 
     def take_output(self) -> bytes:
         """The next bytes to write, at most about ``OUTPUT_SLICE_BYTES``; empty when there are none.

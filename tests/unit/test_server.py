@@ -59,7 +59,9 @@ class Bench:
         return [e for e in self.events if isinstance(e, kind)]
 
     def up(self, dpid: int) -> SwitchConnected:
-        found = until(lambda: [e for e in self.of(SwitchConnected) if e.dpid == dpid], f"switch {dpid:x} connects")
+        found: list[SwitchConnected] = until(
+            lambda: [e for e in self.of(SwitchConnected) if e.dpid == dpid], f"switch {dpid:x} connects"
+        )
         return found[-1]
 
     def close(self) -> None:
@@ -67,7 +69,7 @@ class Bench:
             with contextlib.suppress(OSError):
                 sock.close()
         self.server.close()
-        until(lambda: self.server.totals()["connections"] == 0, "every connection ends")
+        until(lambda: self.server.open_connections == 0, "every connection ends")
 
 
 class Switch:
@@ -229,7 +231,7 @@ def test_idle_and_slow_clients_go_with_the_handshake_timeout() -> None:
     until(lambda: bench.server.totals()["sessions_handshake_timeout"] == 200, "all are closed")
     for sock in socks:
         sock.close()
-    until(lambda: bench.server.totals()["connections"] == 1)
+    until(lambda: bench.server.open_connections == 1)
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 5
     assert len([e for e in bench.of(OddFrame) if e.kind == "handshake_timeout"]) == 1
     bench.close()
@@ -241,7 +243,7 @@ def test_connections_are_limited_per_address() -> None:
     until(lambda: bench.server.totals()["connections_refused"] == 3)
     assert [e.kind for e in bench.of(OddFrame)] == ["too_many_connections"]
     socks[0].close()
-    until(lambda: bench.server.totals()["connections"] == 2)
+    until(lambda: bench.server.open_connections == 2)
     bench.switch(1)
     bench.up(1)
     bench.close()
