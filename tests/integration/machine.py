@@ -130,3 +130,6 @@ class MnSession:
         for name in output("ovs-vsctl", "list-br").split():
             if BRIDGES.match(name):  # only after an mn that had to be killed
                 subprocess.run(["ovs-vsctl", "--if-exists", "del-br", name], check=False, timeout=30)
+        for line in output("ip", "-o", "link").splitlines():
+            if found := re.match(r"\d+: ([ls]\d+-eth\d+)@", line):
+                subprocess.run(["ip", "link", "del", found[1]], check=False, timeout=30, capture_output=True)
