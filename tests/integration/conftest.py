@@ -90,7 +90,7 @@ def run_lab(command: list[str]) -> int:
         raise
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mn(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MnSession]:
     """The topology through Mininet's own command line, with a controller, ready."""
     session = MnSession(MANAGER, ROOT, tmp_path_factory.mktemp("mn"))

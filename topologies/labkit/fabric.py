@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import subprocess
 import time
 from dataclasses import dataclass
@@ -23,6 +24,13 @@ class QuietRemote(RemoteController):
 
     def checkListening(self):
         return
+
+
+class MarkedSwitch(OVSSwitch):
+    """A bridge that carries the lab's mark from its first moment, so that a killed lab leaves nothing nobody owns."""
+
+    def bridgeOpts(self):
+        return f"{super().bridgeOpts()} external_ids:{ovs.MARK}={os.getpid()}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class Fabric:
                 f"bridges {', '.join(taken)} exist and are not the lab's: `ovs-vsctl del-br NAME`, or end the other lab"
             )
         self._remove_stale_links()
-        switch = functools.partial(OVSSwitch, datapath=self.datapath, protocols="OpenFlow13", failMode="secure")
+        switch = functools.partial(MarkedSwitch, datapath=self.datapath, protocols="OpenFlow13", failMode="secure")
         self.net = Mininet(topo=LeafSpine(*vars(self.shape).values()), switch=switch, controller=None, build=False)
         self.net.addController(QuietRemote("c0", ip="127.0.0.1", port=self.openflow_port))
         self.net.build()
@@ -100,8 +108,6 @@ class Fabric:
         if self.net is None:
             raise LabError("the fabric was not built")
         self.net.start()
-        for bridge in self.bridges:
-            ovs.mark_bridge(bridge)
 
     def close(self) -> None:
         """Takes down everything that was built, whatever state it is in."""

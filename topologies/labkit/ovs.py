@@ -40,10 +40,6 @@ def delete_bridge(name: str) -> None:
             run(["ip", "link", "del", port], check=False)
 
 
-def mark_bridge(name: str) -> None:
-    run(["ovs-vsctl", "br-set-external-id", name, MARK, str(os.getpid())])
-
-
 def connections_to(port: int) -> int:
     """Established TCP connections of this machine towards the controller's port, read where it costs nothing."""
     remote, count = f":{port:04X}", 0
