@@ -19,7 +19,7 @@ from aifabric_ctrl.sim.fakeswitch import FakeSwitch
 from aifabric_ctrl.southbound.wire import constants as ofp
 from aifabric_ctrl.southbound.wire import encode, switch_side
 from aifabric_ctrl.southbound.wire import requests as rq
-from aifabric_ctrl.southbound.wire.errors import error_code
+from aifabric_ctrl.southbound.wire.errors import error_code, error_name
 from aifabric_ctrl.southbound.wire.messages import EchoRequest, FlowStats, Hello, PortStats, Unrepresentable
 from aifabric_ctrl.southbound.wire.oxm import Unmodelled
 
@@ -150,7 +150,7 @@ class SwitchProtocol:
 
     def _error(self, xid: int, raw: bytes, error: str | tuple[int, int]) -> None:
         kind, code, who = error_code(error) if isinstance(error, str) else (*error, 0)
-        self.errors.append(error if isinstance(error, str) else f"{kind}/{code}")
+        self.errors.append(error_name(kind, code, who))
         self.say(switch_side.error(xid, kind, code, raw, who or None))
 
     # Mods
@@ -241,8 +241,9 @@ class SwitchProtocol:
     def _bundle_control(self, request: rq.BundleControl, raw: bytes) -> None:
         bundle = self._bundles.get(request.bundle_id)
         if request.control == ofp.BCT_OPEN_REQUEST:
-            if bundle is not None:
-                self._error(request.xid, raw, "BUNDLE/BUNDLE_EXIST")
+            if bundle is not None:  # OVS throws the open one away and answers this
+                del self._bundles[request.bundle_id]
+                self._error(request.xid, raw, "BUNDLE/BAD_ID")
                 return
             self._bundles[request.bundle_id] = _Bundle(request.flags)
         elif bundle is None:

@@ -314,7 +314,7 @@ def check_group_shape(group: Group) -> None:
         if (bucket.weight < 1) if group.type == SELECT else (bucket.weight != 0):
             raise Refusal("GROUP_MOD_FAILED/INVALID_GROUP")
         if group.type == FAST_FAILOVER and bucket.watch_port == ids.PORT_ANY and bucket.watch_group == ids.GROUP_ANY:
-            raise Refusal("GROUP_MOD_FAILED/BAD_WATCH")
+            raise Refusal("GROUP_MOD_FAILED/INVALID_GROUP")
 
 
 def _flow_text(flow: Flow) -> str:

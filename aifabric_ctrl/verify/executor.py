@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 from aifabric_ctrl.model import ids
 from aifabric_ctrl.model.errors import ContractError
@@ -37,6 +36,7 @@ from aifabric_ctrl.model.rules import (
 )
 from aifabric_ctrl.verify.liveness import MAX_DEPTH, Liveness, LivePort, bucket_alive, liveness
 from aifabric_ctrl.verify.lookup import Index, index_of, reference_lookup
+from aifabric_ctrl.verify.outcome import GroupChoice, Outcome, Sent, Step, ToController
 from aifabric_ctrl.verify.packet import (
     PIPELINE_FIELDS,
     Packet,
@@ -73,59 +73,7 @@ Choose = Callable[[Group, Sequence[Bucket]], int]
 _Pick = Callable[[Group], int]  # the place of the bucket to take, of a group that has a live one
 
 VLAN_PRESENT = 0x1000
-
-
-class Sent(NamedTuple):
-    """One transmission: the port's number (IN_PORT already resolved), the packet as it leaves, its queue or None."""
-
-    port: PortNo
-    packet: Packet
-    queue: int | None
-
-
-class ToController(NamedTuple):
-    """One packet-in: as the rule of that table and cookie sent it; ``miss`` when a table-miss entry did (OFPR_NO_MATCH)."""
-
-    packet: Packet
-    table: int
-    cookie: int
-    miss: bool
-
-
-class GroupChoice(NamedTuple):
-    """A group on the way and the bucket taken, by its place in the group; (None, None) when none was live."""
-
-    group: Group
-    number: int | None
-    bucket: Bucket | None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One table of the way: the rule that matched (None: table miss), the groups it led through, outermost first."""
-
-    table: int
-    flow: Flow | None
-    groups: tuple[GroupChoice, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one switch does with one packet under one set of hash choices.
-
-    ``dropped_at`` is empty unless nothing came out at all, and then says where and why.
-    """
-
-    outputs: tuple[Sent, ...]
-    controller: tuple[ToController, ...]
-    dropped_at: str
-    trace: tuple[Step, ...]
-    meters: tuple[int, ...]
-
-    @property
-    def to_controller(self) -> bool:
-        return bool(self.controller)
+_HIDDEN_IN_FRAGMENTS = frozenset({"tcp_src", "tcp_dst", "udp_src", "udp_dst", "icmpv4_type", "icmpv4_code"})
 
 
 def run(
@@ -270,7 +218,7 @@ class _Machine:
 
     def pipeline(self, table: int) -> None:
         while True:
-            flow = self._index.lookup(table, self._state)
+            flow = self._index.lookup(table, self._seen())
             self._steps.append(_OpenStep(table, flow))
             if flow is None:
                 self._note(f"table {table}: no rule matches")
@@ -287,6 +235,12 @@ class _Machine:
             if flow.goto <= table:
                 raise ContractError(f"table {table} goes back to table {flow.goto} [{flow.match}]")
             table = flow.goto
+
+    def _seen(self) -> dict[str, int]:
+        """What lookups see: of any fragment, also the first, OVS hides the ports (frag mode "normal", its default)."""
+        if not self._state.get("nw_frag"):
+            return self._state
+        return {n: 0 if n in _HIDDEN_IN_FRAGMENTS else v for n, v in self._state.items()}
 
     def packet_out(self, actions: Sequence[Action]) -> None:
         self._steps.append(_OpenStep(0, None, text="packet-out"))

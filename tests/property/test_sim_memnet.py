@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -228,7 +227,6 @@ def test_a_restart_on_an_unchanged_fabric_says_nothing_to_switches(seed: int, un
     assert {d: s.tables.changes - before[d] for d, s in net.switches.items()} == dict.fromkeys(net.switches, 0)
 
 
-@pytest.mark.xfail(reason="a held link is not used as a last resort: hold-down may cut a leaf off for up to 30 s", strict=False)
 def test_hold_down_never_cuts_off_a_leaf_that_a_working_cable_reaches() -> None:
     net = known_fabric(leaf_spine(2, 2, 1), 1, unordered=False)
     first, second = (x for x in net.topology.links if x.a.dpid == 0x11)

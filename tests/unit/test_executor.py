@@ -94,6 +94,16 @@ class TestLookup:
         assert not matches(Match.of(eth_type=0x800, ip_proto=17, udp_dst=4791), later)
         assert matches(Match.of(eth_type=0x800, nw_frag=(2, 2)), later)
 
+    def test_no_fragment_shows_its_ports(self) -> None:
+        switch = tables(
+            Flow(0, 20, Match.of(eth_type=0x800, ip_proto=17, udp_dst=4791), actions=(Output(2),)),
+            Flow(0, 10, Match.of(eth_type=0x800, ip_proto=17, udp_dst=0), actions=(Output(3),)),
+        )
+        assert ports(run(switch, PACKET, 1, up)) == [[2]]
+        first = PACKET.with_fields(nw_frag=1)
+        (outcome,) = run(switch, first, 1, up)
+        assert [(s.port, s.packet["udp_dst"]) for s in outcome.outputs] == [(3, 4791)]
+
     def test_untagged_is_vlan_zero(self) -> None:
         assert matches(Match.of(vlan_vid=0), PACKET)
         assert not matches(Match.of(vlan_vid=(0x1000, 0x1000)), PACKET)

@@ -198,7 +198,7 @@ def test_bundle_rules() -> None:
     meter = encode.bundle_add(52, 1, encode.meter_put(52, next(iter(TABLES.meters.values())), False))
     opened, commit = bundle(1, ofp.BCT_OPEN_REQUEST), bundle(1, ofp.BCT_COMMIT_REQUEST)
     assert errors_after(Pair(), add) == ["BUNDLE/BAD_ID"]
-    assert errors_after(Pair(), opened, opened) == ["BUNDLE/BUNDLE_EXIST"]
+    assert errors_after(Pair(), opened, opened) == ["BUNDLE/BAD_ID"]
     assert errors_after(Pair(), commit) == ["BUNDLE/BAD_ID"]
     assert errors_after(Pair(), opened, meter) == ["BUNDLE/MSG_UNSUP"]
     assert errors_after(Pair(), bundle(1, ofp.BCT_OPEN_REQUEST, 1), add) == ["BUNDLE/BAD_FLAGS"]

@@ -110,7 +110,7 @@ def test_a_lax_switch_takes_unknown_ports() -> None:
 
 
 REFUSED_GROUPS = {
-    "ff without watch": (group(1, out(1, 0), kind=FAST_FAILOVER), "BAD_WATCH"),
+    "ff without watch": (group(1, out(1, 0), kind=FAST_FAILOVER), "INVALID_GROUP"),
     "ff watching port 0": (group(1, out(1, 0, watch_port=0), kind=FAST_FAILOVER), "BAD_WATCH"),
     "ff watching a port it has not": (group(1, out(1, 0, watch_port=9), kind=FAST_FAILOVER), "BAD_WATCH"),
     "select watching a port it has not": (group(1, out(1, 1, watch_port=9)), "BAD_WATCH"),
