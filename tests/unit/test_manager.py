@@ -108,8 +108,11 @@ def test_it_runs_inside_a_clone_and_serves_the_api(env: dict[str, str], tmp_path
     assert (kit.ROOT / "aifabric_ctrl").is_dir()
     port, log = kit.free_port(), tmp_path / "log"
     with kit.running(["--ofp-tcp-listen-port", str(port), "aifabric_ctrl"], env, port, log) as process:
-        url = f"http://{env['AIFABRIC_API']}/api/v1/health"
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        host, _, api = env["AIFABRIC_API"].rpartition(":")
+        limit = time.monotonic() + kit.PATIENCE_S
+        while not kit.listens(int(api)) and time.monotonic() < limit:
+            time.sleep(0.05)
+        with urllib.request.urlopen(f"http://{host}:{api}/api/v1/health", timeout=10) as answer:
             health = json.load(answer)
         assert health["switches"]["connected"] == 0
         assert kit.stop(process) == 0
