@@ -17,7 +17,7 @@ from aifabric_ctrl.engine.switches import Switches, SwitchRecord
 from aifabric_ctrl.model import frames
 from aifabric_ctrl.model.effects import PacketOut, SavePorts
 from aifabric_ctrl.model.fabric import LinkState, Port, PortRole
-from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef
+from aifabric_ctrl.model.ids import PortNo, PortRef
 from aifabric_ctrl.model.ownership import stable_hash
 from aifabric_ctrl.model.rules import Output
 
@@ -50,15 +50,9 @@ class Discovery:
         self._key = hashlib.blake2b(b"aifabric lldp" + entropy, digest_size=32).digest()
         self._probes: dict[PortRef, Probe] = {}
         self._due: list[tuple[float, PortRef]] = []
-        self._remembered: dict[PortRef, PortRole] = {}
         self.dirty = False
 
     # -- what happens to ports ---------------------------------------------------------------------------------------
-
-    def remember(self, dpid: Dpid, roles: dict[PortNo, PortRole]) -> None:
-        """Roles from the store, used when the switch connects."""
-        for number, role in roles.items():
-            self._remembered[PortRef(dpid, number)] = role
 
     def switch_connected(self, record: SwitchRecord, before: dict[PortNo, Port]) -> None:
         """Start probing every port; ports that vanished while the switch was away are forgotten."""
@@ -66,9 +60,6 @@ class Discovery:
             self.port_removed(PortRef(record.dpid, number))
         for number in record.ports:
             ref = PortRef(record.dpid, number)
-            role = self._remembered.pop(ref, None)
-            if role is not None and record.ports[number].role is PortRole.UNKNOWN:
-                self._set_role(ref, role)
             self._start(ref)
             port = record.ports[number]
             self._links.port_changed(ref, port.usable, _carrier(port))

@@ -27,11 +27,12 @@ from aifabric_ctrl.engine.view import Convergence, EngineView
 from aifabric_ctrl.model import events as ev
 from aifabric_ctrl.model.effects import Effect, ReadTables
 from aifabric_ctrl.model.fabric import Address, PortRole
-from aifabric_ctrl.model.ids import PortRef, dpid_text
+from aifabric_ctrl.model.ids import Dpid, PortRef, dpid_text
 from aifabric_ctrl.model.intent import Intent
 from aifabric_ctrl.model.rules import Desired
 
 CONVERGENCES_KEPT = 1000
+SAFE_FAIL_MODES = ("", "secure")  # "" is unknown: no OVSDB tells us
 STEPS_PER_FLUSH = 8  # a host takes two steps, a link one; more than a few in one flush would be a loop
 
 
@@ -59,6 +60,7 @@ class Engine:
         self._cause: tuple[str, float] | None = None
         self._convergence: deque[Convergence] = deque(maxlen=CONVERGENCES_KEPT)
         self._bfd = BfdTurns(self._context, self._links)
+        self._fail_modes: dict[Dpid, str] = {}  # also of switches that have not connected yet
         self._arrived: set[Address] = set()  # became REACHABLE; their held packets go once that is installed
         self._changed = False
 
@@ -107,11 +109,10 @@ class Engine:
 
     def _remembered(self, event: ev.Remembered) -> None:
         for dpid, ports in event.switches.items():
-            self._switches.remember(dpid)
-            self._discovery.remember(dpid, {n: PortRole(r) for n, r in ports.items()})
+            self._switches.remember(dpid, {n: PortRole(r) for n, r in ports.items()})
         for link in event.links:
-            for end in (link.a, link.b):
-                self._switches.remember(end.dpid)
+            for end in link.ends:
+                self._switches.remember(end.dpid, {end.port: PortRole.FABRIC})
         self._links.restore(event.links, event.held_until_s)
         self._hosts.restore(event.hosts)
         if event.switches or event.hosts:
@@ -164,10 +165,11 @@ class Engine:
     def _bfd_reported(self, event: ev.BfdReport) -> None:
         record = self._switches.by_dpid.get(event.dpid)
         self._bfd.reported(event.dpid, event.states)
-        if record is not None and record.fail_mode != event.fail_mode:
-            record.fail_mode = event.fail_mode
-            if event.fail_mode and event.fail_mode != "secure":
-                text = f"{record.text}: fail mode {event.fail_mode!r} would flood without a controller; set it to secure"
+        if self._fail_modes.get(event.dpid) != event.fail_mode:
+            self._fail_modes[event.dpid] = event.fail_mode
+            if event.fail_mode not in SAFE_FAIL_MODES:
+                name = record.text if record is not None else dpid_text(event.dpid)
+                text = f"{name}: fail mode {event.fail_mode!r} would flood without a controller; set it to secure"
                 self._context.note("alarm", "fail_mode_unsafe", text, {"dpid": dpid_text(event.dpid)})
         if event.error:
             self._context.note_quietly(event.dpid, "warning", "bfd_problem", event.error, {"dpid": dpid_text(event.dpid)})
@@ -185,6 +187,8 @@ class Engine:
         self._context.now = max(self._context.now, now)
         for _ in range(STEPS_PER_FLUSH):
             opened = self._open_fences()
+            if self._links.dirty:
+                self._links.rescue()
             self._purge_hosts_on_cables()
             if self._changed or self._links.dirty or self._hosts.dirty or self._discovery.dirty or self._sync.retry_due():
                 self._plan()
@@ -270,7 +274,10 @@ class Engine:
             fabric=self._snapshot.with_seen(self._hosts.seen),
             intent=self._context.intent,
             desired=self._desired,
-            switches={r.dpid: self._switches.status(r, self._desired.tables.get(r.dpid)) for r in self._switches},
+            switches={
+                r.dpid: self._switches.status(r, self._desired.tables.get(r.dpid), self._fail_modes.get(r.dpid, ""))
+                for r in self._switches
+            },
             bfd=dict(self._bfd.states),
             held_until_s=self._links.held_until(),
             journal=tuple(self._context.journal),
@@ -287,8 +294,9 @@ class Engine:
                 reasons.append(f"{record.text} is {sync}")
             elif not self._discovery.complete(record):
                 reasons.append(f"{record.text}: discovery has not settled")
-            if record.fail_mode not in ("", "secure"):
-                reasons.append(f"{record.text}: fail mode {record.fail_mode} would flood without a controller")
+            mode = self._fail_modes.get(record.dpid, "")
+            if mode not in SAFE_FAIL_MODES:
+                reasons.append(f"{record.text}: fail mode {mode} would flood without a controller")
         if self._fences.pending or self._changed or self._links.unsettled():
             reasons.append("a change is under way")
         return tuple(reasons)

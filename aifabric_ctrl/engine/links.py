@@ -6,8 +6,9 @@ State follows from facts, never from the order they came in (DESIGN invariant 4)
     heard one way only                        ONE_WAY
     anything else                             DOWN
 
-Hold-down is for coming back only: going away takes effect at once, and whatever the last event was decides the final
-state (case FF-05).  A switch that reboots is held like a cable that was pulled: its tables are empty at first anyway.
+Hold-down is for coming back only: going away takes effect at once, whatever the last event was decides the final state
+(case FF-05), and a link that alone joins its two ends is not held.  A switch that reboots is held like a cable that was
+pulled: its tables are empty at first anyway.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from networkx.utils import UnionFind
 
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.switches import Switches
@@ -209,6 +212,24 @@ class Links:
 
     def snapshot(self) -> tuple[Link, ...]:
         return tuple(self.link(self.by_key[k]) for k in sorted(self.by_key))
+
+    def rescue(self) -> None:
+        """A working link is not held down when nothing else joins its two ends: a flapping path is better than none.
+
+        Its flaps are remembered, so it is held again as soon as something else connects them.
+        """
+        held = [r for r in self.by_key.values() if r.state is LinkState.HELD]
+        if not held:
+            return
+        joined = UnionFind([end.dpid for r in self.by_key.values() for end in r.key])
+        for record in self.by_key.values():
+            if record.state is LinkState.UP:
+                joined.union(record.a.dpid, record.b.dpid)
+        for record in held:
+            if joined[record.a.dpid] != joined[record.b.dpid]:
+                joined.union(record.a.dpid, record.b.dpid)
+                record.held_until = self._context.now
+                self.evaluate(record)
 
     def held_until(self) -> dict[PortRef, float]:
         """When hold-downs end, by the link's first end."""

@@ -6,7 +6,7 @@ invariant 9, case CONN-03).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from aifabric_ctrl.engine.context import Context
@@ -47,7 +47,6 @@ class SwitchRecord:
     synced: Tables | None = None  # the compiled tables that were last sent in full
     base_sent: bool = False
     foreign: tuple[str, ...] = ()
-    fail_mode: str = ""
     connected_at: float = 0.0
     rereads: int = 0
 
@@ -88,11 +87,12 @@ class Switches:
         record = self.by_dpid.get(ref.dpid)
         return record.port_text(ref.port) if record else str(ref)
 
-    def remember(self, dpid: Dpid) -> SwitchRecord:
-        """A switch the store knows; it is taken to forward as it did (fail static)."""
+    def remember(self, dpid: Dpid, roles: Mapping[PortNo, PortRole]) -> None:
+        """A switch the store knows, until it connects taken to forward as it did (fail static)."""
         record = self.by_dpid.setdefault(dpid, SwitchRecord(dpid))
         record.programmed = True
-        return record
+        for number, role in roles.items():
+            record.ports.setdefault(number, Port(number, role=role))
 
     def connected(self, event: SwitchConnected) -> tuple[SwitchRecord, dict[PortNo, Port]]:
         """Take over a session.  Returns the record and the ports as they were known before."""
@@ -134,14 +134,15 @@ class Switches:
     def _merge(record: SwitchRecord, before: Port | None, port: Port) -> Port:
         # Open vSwitch always reports liveness, so "not live" at first sight already means a dead BFD session.
         ever = port.live or record.features.nicira or (before is not None and before.ever_live)
-        role = before.role if before is not None and before.name == port.name else PortRole.UNKNOWN
+        same = before is not None and before.name in (port.name, "")  # a remembered port has no name
+        role = before.role if before is not None and same else PortRole.UNKNOWN
         return replace(port, ever_live=ever, role=role)
 
     def next_plan(self) -> int:
         self._plans += 1
         return self._plans
 
-    def status(self, record: SwitchRecord, wanted: Tables | None) -> SwitchStatus:
+    def status(self, record: SwitchRecord, wanted: Tables | None, fail_mode: str) -> SwitchStatus:
         """For the view."""
         believed = record.believed or Believed()
         failed = tuple(
@@ -156,7 +157,7 @@ class Switches:
             pending=sum(o.objects for o in record.outstanding.values()),
             failed=failed,
             foreign=record.foreign,
-            fail_mode=record.fail_mode,
+            fail_mode=fail_mode,
             connected_at_s=record.connected_at,
         )
 

@@ -121,6 +121,10 @@ class Link:
     state: LinkState = LinkState.UP
     settled: bool = True
 
+    @property
+    def ends(self) -> tuple[PortRef, PortRef]:
+        return self.a, self.b
+
     def other(self, end: PortRef) -> PortRef:
         return self.b if end == self.a else self.a
 
