@@ -9,7 +9,7 @@ LAB_FLAGS := $(if $(HOLD),--hold) $(if $(ONLY),--only $(ONLY)) $(if $(TRIALS),--
 QUICK := tests/arch tests/unit tests/property tests/wire
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system lab test check bench fuzz clean
+.PHONY: help setup system lab test check static bench fuzz clean
 
 help:
 	@echo "make lab             build a 4-leaf, 2-spine fabric of Open vSwitch bridges, run the scenario, print the report (root)"
@@ -18,21 +18,22 @@ help:
 	@echo "make test            every test, integration included (root)"
 	@echo "make check           format, lint, types, quick tests: seconds"
 	@echo "make bench           what the project claims about speed"
-	@echo "make fuzz            hostile input, longer than in make test"
+	@echo "make fuzz            hostile input for SECONDS=60, longer than in make test"
 	@echo "make setup           only install what is missing and start Open vSwitch"
 	@echo "make clean           remove what make made, stop what make started"
 
-setup: system $(VENV)/.installed
+setup: system
+	@$(MAKE) -s $(VENV)/.installed
 
 system:
 	@PYTHON="$(PYTHON)" deploy/bootstrap system
 
 # The file is newer than the lists of dependencies when they are installed.
-$(VENV)/.installed: setup.cfg pyproject.toml | system
+$(VENV)/.installed: setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "setup: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) -V); name another: make PYTHON=python3.12" >&2; exit 2; }
 	@echo "setup: installing the project into $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { echo "setup: install it with: sudo apt-get install -y python3-venv" >&2; exit 2; }
 	@mkdir -p lab-state
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]' >lab-state/pip.log 2>&1 </dev/null || \
 	  { tail -n 15 lab-state/pip.log >&2; echo "setup: pip failed (see lab-state/pip.log)" >&2; exit 2; }
@@ -41,21 +42,25 @@ $(VENV)/.installed: setup.cfg pyproject.toml | system
 lab: setup
 	@$(LAB) $(LAB_FLAGS)
 
+# Quick tests first; the files named twice are run once.
 test: setup
 	@$(BIN)/python -m pytest $(QUICK) tests
-	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
+	@$(MAKE) -s static
 
 check: $(VENV)/.installed
+	@$(MAKE) -s static
+	@$(BIN)/python -m pytest -x $(QUICK) -m "not slow"
+
+static:
 	@$(BIN)/ruff format -q --check .
 	@$(BIN)/ruff check -q .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -x $(QUICK) -m "not slow"
 
 bench: $(VENV)/.installed
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.wire
 
 fuzz: $(VENV)/.installed
-	@$(BIN)/python -m pytest tests/fuzz $(FUZZ_ARGS)
+	@$(BIN)/python -m tests.fuzz.run --seconds $(or $(SECONDS),60) $(FUZZ_ARGS)
 
 clean:
 	@deploy/bootstrap stop

@@ -200,7 +200,7 @@ class Run:
             kind = kind_of_unasked(data, address[1], own_ip)
             if kind:
                 self.unasked[self.window][kind] += 1
-                if len(self.samples) < 20:
+                if kind != "lldp" and len(self.samples) < 20:
                     self.samples.append(f"{host['interface']} {kind} {data[:42].hex()}")
 
         return read
