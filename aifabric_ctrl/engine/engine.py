@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from aifabric_ctrl.compile import Cache, compile_fabric
+from aifabric_ctrl.compile import Cache, compile_fabric, verify_contract
 from aifabric_ctrl.engine.bfd import BfdTurns
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.discovery import Discovery
@@ -26,7 +26,8 @@ from aifabric_ctrl.engine.sync import Sync
 from aifabric_ctrl.engine.view import Convergence, EngineView
 from aifabric_ctrl.model import events as ev
 from aifabric_ctrl.model.effects import Effect, ReadTables
-from aifabric_ctrl.model.fabric import Address, PortRole
+from aifabric_ctrl.model.errors import ContractError
+from aifabric_ctrl.model.fabric import Address, Fabric, PortRole
 from aifabric_ctrl.model.ids import Dpid, PortRef, dpid_text
 from aifabric_ctrl.model.intent import Intent
 from aifabric_ctrl.model.rules import Desired
@@ -221,7 +222,7 @@ class Engine:
 
     def _plan(self) -> None:
         fabric = self._snapshot.build(self._links.snapshot(), self._hosts.by_ip, frozenset(self._hosts.tombstones))
-        self._desired = compile_fabric(fabric, self._context.intent, self._cache)
+        self._desired = self._compile(fabric)
         self._changed = self._links.dirty = self._hosts.dirty = self._discovery.dirty = False
         programmed = [r.programmed for r in self._switches]
         sent = self._sync.send(self._desired, fabric, self._discovery.complete)
@@ -238,6 +239,29 @@ class Engine:
             fence.cause, fence.cause_at = cause
             fence.messages, fence.switches = sent.messages, len(sent.plans)
         self._fences.add(fence)
+
+    def _compile(self, fabric: Fabric) -> Desired:
+        """The new tables, or for a switch whose new ones break the pipeline's contract the last good ones."""
+        try:
+            desired = compile_fabric(fabric, self._context.intent, self._cache)
+        except ContractError as problem:
+            self._context.note("alarm", "plan_refused", f"nothing is changed: {problem.what} (a fault of the controller)")
+            return self._desired
+        tables = dict(desired.tables)
+        for dpid, new in desired.tables.items():
+            old = self._desired.tables.get(dpid)
+            if new is old:
+                continue
+            try:
+                verify_contract(new)
+            except ContractError as problem:
+                text = f"{fabric.switches[dpid].text} keeps its tables: {problem.what} (a fault of the controller)"
+                self._context.note_quietly(dpid, "alarm", "plan_refused", text, {"dpid": dpid_text(dpid)})
+                if old is not None:
+                    tables[dpid] = old
+                else:
+                    del tables[dpid]  # a switch without compiled tables is left as it is
+        return Desired(tables)
 
     def _want_bfd(self) -> None:
         if not self._context.intent.bfd or not self._settled():
