@@ -7,6 +7,7 @@ time with a pause between.  Foreign objects are described, never touched.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from aifabric_ctrl.model.ownership import (
     meter_is_ours,
 )
 from aifabric_ctrl.model.rules import INDIRECT, Flow, Group, Meter
+from aifabric_ctrl.southbound.wire import constants as ofp
 from aifabric_ctrl.southbound.wire import encode
 from aifabric_ctrl.southbound.wire import messages as m
 
@@ -30,6 +32,9 @@ PAGE_MEAN = PAGE_ENTRIES * 3 // 4
 PAUSE_S = 0.02  # lets forwarding threads in
 RETRY_S = 10.0
 FOREIGN_LISTED = 20
+SPLIT_BYTES = 4_096
+ENTRIES_AT = 16  # in a multipart message
+_FLOW_TYPE = struct.pack("!H", ofp.MP_FLOW)
 
 TablesPart = m.AggregateReply | m.FlowStatsReply | m.GroupDescReply | m.MeterConfigReply
 
@@ -201,6 +206,27 @@ class ReadBack:
         self.result = TablesRead(
             now, self._session, tuple(flows.values()), tuple(groups.values()), tuple(meters.values()), tuple(foreign)
         )
+
+
+def split_flows(raw: bytes) -> list[bytes]:
+    """A part of a FLOW reply as several smaller ones, so that it can be decoded in slices; other messages as they are.
+
+    ``raw`` has passed the guard: the lengths in it are sound.
+    """
+    if len(raw) <= SPLIT_BYTES or raw[8:10] != _FLOW_TYPE:
+        return [raw]
+    pieces: list[bytes] = []
+    start = position = ENTRIES_AT
+    while position < len(raw):
+        position += raw[position] << 8 | raw[position + 1]
+        if position - start >= SPLIT_BYTES or position >= len(raw):
+            head = bytearray(raw[:ENTRIES_AT])
+            struct.pack_into("!H", head, 2, ENTRIES_AT + position - start)
+            if position < len(raw):
+                struct.pack_into("!H", head, 10, ofp.MPF_MORE)
+            pieces.append(bytes(head) + raw[start:position])
+            start = position
+    return pieces
 
 
 def pages(flows: int) -> list[tuple[int, int]]:

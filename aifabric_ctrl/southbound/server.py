@@ -217,6 +217,9 @@ class Server:
             else:
                 with self._bulk():
                     self._took(connection, session.feed(data, self._clock()))
+            while session.backlog and not connection.closed:
+                with self._bulk():
+                    self._took(connection, session.feed(b"", self._clock()))
             while self._overloaded() and not connection.closed:
                 hub.sleep(0.01)
 

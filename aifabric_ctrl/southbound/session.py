@@ -17,7 +17,7 @@ from aifabric_ctrl.model.errors import ContractError, WireError
 from aifabric_ctrl.model.events import Event, FrameIn, OddFrame, PortChanged, Session
 from aifabric_ctrl.southbound.guard import Framer, Phase, check
 from aifabric_ctrl.southbound.handshake import Handshake, Refusal
-from aifabric_ctrl.southbound.readback import ReadBack, TablesPart
+from aifabric_ctrl.southbound.readback import ReadBack, TablesPart, split_flows
 from aifabric_ctrl.southbound.sender import PlanSender
 from aifabric_ctrl.southbound.wire import constants as ofp
 from aifabric_ctrl.southbound.wire import encode
@@ -25,6 +25,7 @@ from aifabric_ctrl.southbound.wire import messages as m
 from aifabric_ctrl.southbound.wire.decode import decode
 
 OUTPUT_SLICE_BYTES = 65_536  # one turn of the writer: a millisecond or two of encoding
+FEED_BYTES = 8_192  # of multipart replies in one call: some 80 flows, or up to 5 ms
 TURN_XID = 1 << 31  # transaction ids wrap here; the upper half is for keepalive
 NEWEST_VERSION = 0x0F  # with room for versions to come; TLS starts with 0x16, text with more
 KEEPALIVE_XID = 0x80000000
@@ -88,6 +89,7 @@ class SwitchSession:
         self._limits = limits
         self._framer = Framer()
         self._fresh = True
+        self._backlog: deque[bytes] = deque()  # at most what one read held
         self._xid = 0
         self._out: deque[bytes | Iterator[bytes]] = deque()
         self._out_bytes = 0  # queued as bytes, or handed out and not yet written
@@ -128,6 +130,11 @@ class SwitchSession:
         return self.address.rpartition(":")[0]
 
     @property
+    def backlog(self) -> bool:
+        """More came than one call takes on: decoding a whole part of a table takes 40 ms."""
+        return bool(self._backlog)
+
+    @property
     def settled(self) -> bool:
         """Neither in its handshake nor reading tables: what comes in is news."""
         return self._handshake is None and self._reading is None
@@ -135,7 +142,7 @@ class SwitchSession:
     # Input
 
     def feed(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes from the switch.
+        """Take bytes from the switch.  While :attr:`backlog`, call it again, with or without more bytes.
 
         Raises:
             WireError: they break the protocol.
@@ -151,20 +158,32 @@ class SwitchSession:
             if raw[1] == ofp.PACKET_IN and not self._frames.take(now):
                 self.counts["packet_ins_dropped"] += 1
                 continue
-            check(raw, self._handshake.phase if self._handshake is not None else Phase.MAIN)
             if raw[1] == ofp.MULTIPART_REPLY:
                 self._bound_reply(raw)
-            message = decode(raw)
-            handler = self._handlers.get(type(message))
-            if handler is None:
-                self.counts["messages_ignored"] += 1
-                continue
-            try:
-                events += handler(message, now)
-            except Refusal as refusal:
-                self._put(refusal.last_words)
-                raise SessionDead(str(refusal), refusal.kind) from None
+                check(raw)  # before it is split along the lengths inside
+                self._backlog.extend(split_flows(raw))
+            else:
+                self._backlog.append(raw)
+        room = FEED_BYTES
+        while self._backlog and room > 0:
+            raw = self._backlog.popleft()
+            if raw[1] == ofp.MULTIPART_REPLY:
+                room -= len(raw)
+            events += self._handle(raw, now)
         return events + self._settle(now)
+
+    def _handle(self, raw: bytes, now: float) -> list[Event]:
+        check(raw, self._handshake.phase if self._handshake is not None else Phase.MAIN)
+        message = decode(raw)
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            self.counts["messages_ignored"] += 1
+            return []
+        try:
+            return handler(message, now)
+        except Refusal as refusal:
+            self._put(refusal.last_words)
+            raise SessionDead(str(refusal), refusal.kind) from None
 
     def tick(self, now: float) -> list[Event]:
         """Time passed.

@@ -135,7 +135,15 @@ def converse(session: SwitchSession, answer: Answer, now: float = 0.0, turns: in
         if not output:
             break
         replies = b"".join(answer(*one) for one in split(output))
-        events += session.feed(replies, now) if replies else []
+        events += take(session, replies, now) if replies else []
+    return events
+
+
+def take(session: SwitchSession, data: bytes, now: float) -> list[Event]:
+    """All that these bytes mean."""
+    events = session.feed(data, now)
+    while session.backlog:
+        events += session.feed(b"", now)
     return events
 
 

@@ -16,6 +16,7 @@ from aifabric_ctrl.model.ids import PORT_LOCAL
 from aifabric_ctrl.model.ownership import GROUP_BASE, METER_BASE, cookie_for
 from aifabric_ctrl.model.rules import SELECT, Bucket, Flow, FlowKey, Group, Match, Meter, Output, ToGroup
 from aifabric_ctrl.southbound.session import Limits, SwitchSession
+from tests.unit import session_kit as kit
 from tests.wire.ovs import RUN_DIR, Bridge, missing, vsctl
 
 pytestmark = pytest.mark.integration
@@ -67,7 +68,7 @@ class Wire:
             ready, _, _ = select.select([self.sock], [], [], max(0.0, min(0.2, self.session.next_deadline - time.monotonic())))
             now = time.monotonic()
             if ready:
-                self.events += self.session.feed(self.sock.recv(65_536), now)
+                self.events += kit.take(self.session, self.sock.recv(65_536), now)
             if now >= self.session.next_deadline:
                 self.events += self.session.tick(now)
             for event in self.events[start:]:

@@ -11,10 +11,11 @@ from aifabric_ctrl.model.effects import ReadTables
 from aifabric_ctrl.model.events import Event, OddFrame, TablesRead
 from aifabric_ctrl.model.ownership import COOKIE_NAMESPACE, GROUP_BASE, METER_BASE, cookie_for
 from aifabric_ctrl.model.rules import INDIRECT, SELECT, Bucket, Flow, FlowKey, Group, Match, Meter, Output
-from aifabric_ctrl.southbound.readback import PAGE_ENTRIES, pages
+from aifabric_ctrl.southbound.readback import PAGE_ENTRIES, pages, split_flows
 from aifabric_ctrl.southbound.session import SwitchSession
 from aifabric_ctrl.southbound.wire import constants as ofp
 from aifabric_ctrl.southbound.wire import encode
+from aifabric_ctrl.southbound.wire.decode import FlowStatsReply, decode
 from tests.unit import session_kit as kit
 
 ASKED = {ofp.MP_AGGREGATE: "aggregate", ofp.MP_FLOW: "flows", ofp.MP_GROUP_DESC: "groups", ofp.MP_METER_CONFIG: "meters"}
@@ -185,3 +186,24 @@ def test_silence_is_asked_again_and_told() -> None:
     tables.silent = False
     found, _, _ = finish(session, tables, 60.0)
     assert found.flows == (ours(1),)
+
+
+def test_a_large_part_is_decoded_in_slices() -> None:
+    """Forty milliseconds in one piece would keep a port-down of another switch waiting."""
+    flows = [ours(n) for n in range(400)]
+    raw = kit.multipart(9, ofp.MP_FLOW, b"".join(stats_entry(f) for f in flows), more=True)
+    pieces = split_flows(raw)
+    assert len(pieces) > 5 and max(map(len, pieces)) < 5_000
+    replies = [decode(piece) for piece in pieces]
+    assert all(isinstance(r, FlowStatsReply) and r.more and r.xid == 9 for r in replies)
+    assert [e.flow for r in replies if isinstance(r, FlowStatsReply) for e in r.entries] == flows
+    last = [decode(piece) for piece in split_flows(raw[:10] + b"\0\0" + raw[12:])]
+    assert [r.more for r in last if isinstance(r, FlowStatsReply)] == [True] * (len(last) - 1) + [False]
+    tables = Tables(flows)
+    session, _ = kit.connected(tables)
+    session.carry_out(ReadTables(7), 0.0)
+    for _ in range(2):
+        session.feed(b"".join(tables(*one) for one in kit.split(session.take_output())), 0.0)
+    asked = kit.split(session.take_output())
+    session.feed(tables(*asked[0]), 0.0)
+    assert session.backlog
