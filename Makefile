@@ -42,9 +42,10 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 lab: setup
 	@$(LAB) $(LAB_FLAGS)
 
-# Quick tests first; the files named twice are run once.
+# What needs no fabric first, so that a plain mistake shows in the first minutes.
 test: setup
-	@$(BIN)/python -m pytest $(QUICK) tests
+	@$(BIN)/python -m pytest --durations=5 tests --ignore=tests/integration
+	@$(BIN)/python -m pytest --durations=5 tests/integration
 	@$(MAKE) -s static
 
 check: $(VENV)/.installed

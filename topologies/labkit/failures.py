@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from labkit.fabric import Link
 from labkit.shell import run
 
+broken: set[Link] = set()  # every link broken since the set was last cleared: a link outside it has no excuse to fail
 STOP, CONTINUE = signal.SIGSTOP, signal.SIGCONT
 STEAL_ALL = "1,6 0 0 4"  # classic BPF: return TC_ACT_STOLEN for every frame, so the sender sees no error
 
 
 @dataclass(frozen=True)
 class Failure:
-    """`break_link` and `heal` act at once; `name` is for the report."""
+    """`break_link` and `heal` act at once."""
 
-    name: str
-    break_link: Callable[[Link], None]
+    act: Callable[[Link], None]
     heal: Callable[[Link], None]
+
+    def break_link(self, link: Link) -> None:
+        broken.add(link)
+        self.act(link)
 
 
 def _set(interface: str, state: str) -> None:
@@ -40,13 +44,9 @@ def _mend(link: Link) -> None:
         run(["tc", "qdisc", "del", "dev", interface, "clsact"], check=False)
 
 
-LEAF_END_DOWN = Failure(
-    "leaf's uplink set down", lambda link: _set(link.leaf_end, "down"), lambda link: _set(link.leaf_end, "up")
-)
-SPINE_END_DOWN = Failure(
-    "spine's link set down", lambda link: _set(link.spine_end, "down"), lambda link: _set(link.spine_end, "up")
-)
-SILENT_CUT = Failure("silent cut", _cut, _mend)
+LEAF_END_DOWN = Failure(lambda link: _set(link.leaf_end, "down"), lambda link: _set(link.leaf_end, "up"))
+SPINE_END_DOWN = Failure(lambda link: _set(link.spine_end, "down"), lambda link: _set(link.spine_end, "up"))
+SILENT_CUT = Failure(_cut, _mend)
 
 
 def heal_everything(links: list[Link]) -> None:

@@ -143,11 +143,22 @@ def _name(pid: int) -> str:
         return ""
 
 
+def _interfaces() -> dict[str, tuple[str, str]]:
+    """Interface -> (link state, BFD status as text)."""
+    text = run(["ovs-vsctl", "--format=csv", "--no-headings", "--columns=name,link_state,bfd_status", "list", "interface"])
+    rows = (line.replace('"', "").split(",", 2) for line in text.splitlines())
+    return {name: (state, bfd) for name, state, bfd in rows}
+
+
 def forwarding(interfaces: list[str]) -> list[bool]:
     """For each interface: carrier, and BFD forwarding where it is on."""
-    text = run(["ovs-vsctl", "--format=csv", "--no-headings", "--columns=name,link_state,bfd_status", "list", "interface"])
-    good = {}
-    for line in text.splitlines():
-        name, state, bfd = line.replace('"', "").split(",", 2)
-        good[name] = state == "up" and ("forwarding=" not in bfd or "forwarding=true" in bfd)
-    return [good.get(name, False) for name in interfaces]
+    found = _interfaces()
+    states = [found.get(name, ("", "")) for name in interfaces]
+    return [state == "up" and ("forwarding=" not in bfd or "forwarding=true" in bfd) for state, bfd in states]
+
+
+def bfd_flaps(interfaces: list[str]) -> dict[str, int]:
+    """Interface -> how often its BFD session went up or down, as Open vSwitch counts it."""
+    found = _interfaces()
+    counts = {name: re.search(r"flap_count=(\d+)", found.get(name, ("", ""))[1]) for name in interfaces}
+    return {name: int(count[1]) if count else 0 for name, count in counts.items()}

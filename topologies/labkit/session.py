@@ -51,6 +51,7 @@ class Lab:
         self._begin = time.monotonic()
         self._fabric: Fabric | None = None
         self._controller: Controller | None = None
+        self._flaps: dict[str, int] = {}
         self.started: dict[Shape, Started] = {}
 
     @property
@@ -140,6 +141,17 @@ class Lab:
                 raise PhaseError(f"of {len(pairs)} host pairs none goes {what} {link.leaf_end}: traffic is not spread")
             chosen.append(pairs[seen[0]])
         return chosen[0], chosen[1]
+
+    def watch(self) -> None:
+        """From now on `stalled` counts."""
+        failures.broken.clear()
+        self._flaps = ovs.bfd_flaps([end for link in self.fabric.links for end in (link.leaf_end, link.spine_end)])
+
+    def stalled(self) -> list[str]:
+        """Links nobody broke since `watch` whose BFD expired all the same: the machine, or its Open vSwitch, stood still."""
+        spared = [link for link in self.fabric.links if link not in failures.broken]
+        now = ovs.bfd_flaps([link.leaf_end for link in spared])
+        return [link.leaf_end for link in spared if now[link.leaf_end] > self._flaps.get(link.leaf_end, 0)]
 
     def recover(self) -> None:
         """After a row that failed half-way: mend all links, forget its traffic, bring the daemon and the controller back."""
