@@ -16,6 +16,7 @@ from aifabric_ctrl.model.intent import Intent
 from aifabric_ctrl.model.rules import Action, Match, Move, Output, SetField, Why
 
 ARP_REQUEST, ARP_REPLY = 1, 2
+UNTAGGED = 0  # OFPVID_NONE: without it a match on eth_type also takes tagged frames, whose tag nobody would check
 
 
 def fabric_section(family: Family, ports: Sequence[PortNo]) -> Section:
@@ -98,7 +99,15 @@ def _host(section: Section, family: Family, host: HostFact, meter: int | None, n
     section.add(
         PORT,
         Priority.PORT_KNOWN,
-        Match.of(**{"in_port": host.port, "eth_type": family.eth_type, "eth_src": host.mac, family.source: host.ip}),
+        Match.of(
+            **{
+                "in_port": host.port,
+                "vlan_vid": UNTAGGED,
+                "eth_type": family.eth_type,
+                "eth_src": host.mac,
+                family.source: host.ip,
+            }
+        ),
         Why(
             f"host/{text}/source",
             f"{text} lives on port {host.port}: only its own MAC and address may send, as tenant {host.tenant}",
@@ -110,6 +119,7 @@ def _host(section: Section, family: Family, host: HostFact, meter: int | None, n
         return
     request: dict[str, int | tuple[int, int]] = {
         "in_port": host.port,
+        "vlan_vid": UNTAGGED,
         "eth_type": ETH_ARP,
         "arp_op": ARP_REQUEST,
         "eth_src": host.mac,
