@@ -177,6 +177,7 @@ class Controller:
             if deadline is not None and deadline <= now:
                 self._carry_out(self._engine.step(Tick(now)))
             self._carry_out(self._engine.flush(now))
+            self._engine.handed_over(self._clock())
             self._rounds += 1
             hub.sleep(0)
 

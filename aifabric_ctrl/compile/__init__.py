@@ -8,5 +8,6 @@ from __future__ import annotations
 from aifabric_ctrl.compile.base import base_tables
 from aifabric_ctrl.compile.compile import Cache, compile_fabric
 from aifabric_ctrl.compile.contract import verify_contract
+from aifabric_ctrl.compile.route import hosts_in
 
-__all__ = ["Cache", "base_tables", "compile_fabric", "verify_contract"]
+__all__ = ["Cache", "base_tables", "compile_fabric", "hosts_in", "verify_contract"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address
 
 from aifabric_ctrl.compile import meters
 from aifabric_ctrl.compile.family import Family, Network, cover
@@ -15,7 +16,7 @@ from aifabric_ctrl.compile.spread import HopSet, add_groups
 from aifabric_ctrl.compile.tables import NEXT_HOP_SET, ROUTE, SOURCE_TENANT, SPREAD, Priority
 from aifabric_ctrl.model.ids import PORT_IN_PORT, Dpid, PortNo, dpid_text
 from aifabric_ctrl.model.intent import Intent
-from aifabric_ctrl.model.rules import DecTtl, Match, Output, SetField, ToGroup, Why
+from aifabric_ctrl.model.rules import DecTtl, Flow, Match, Output, SetField, ToGroup, Why
 
 
 def own_section(family: Family, hosts: Sequence[HostFact], gateway_mac: int) -> Section:
@@ -48,6 +49,21 @@ def own_section(family: Family, hosts: Sequence[HostFact], gateway_mac: int) -> 
                 actions=(*last_hop, Output(PORT_IN_PORT)),
             )
     return section
+
+
+def hosts_in(flows: Iterable[Flow]) -> list[tuple[IPv4Address | IPv6Address, int, PortNo]]:
+    """The inverse of :func:`own_section`: (address, MAC, port) of the hosts that a switch's own rules deliver to."""
+    found: list[tuple[IPv4Address | IPv6Address, int, PortNo]] = []
+    for flow in flows:
+        if flow.table != ROUTE or flow.priority != Priority.ROUTE_HOST:
+            continue
+        macs = [a.value for a in flow.actions if isinstance(a, SetField) and a.field == "eth_dst"]
+        ports = [a.port for a in flow.actions if isinstance(a, Output)]
+        four, six = flow.match.exact("ipv4_dst"), flow.match.exact("ipv6_dst")
+        if len(macs) == 1 and len(ports) == 1 and (four is not None or six is not None):
+            address = IPv4Address(four) if four is not None else IPv6Address(six or 0)
+            found.append((address, macs[0], ports[0]))
+    return found
 
 
 def gone_section(family: Family, addresses: Sequence[int]) -> Section:

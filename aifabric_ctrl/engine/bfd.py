@@ -58,6 +58,7 @@ class BfdTurns:
         wish = WantBfd(wanted, self._context.intent.bfd_interval_ms, tuple(sorted(start)))
         if wish != self._last:
             self._last = wish
+            self._links.bfd_started |= set(wish.start)
             self._context.emit(wish)
 
     def _up(self, key: LinkKey) -> bool:
@@ -80,6 +81,6 @@ class BfdTurns:
         return self._plane
 
     def next_deadline(self) -> float | None:
-        if self._plane is not None:
-            return self._plane_until
-        return min((at + AGAIN_S for at in self._tried.values()), default=None)
+        """When it is the next plane's turn; None when that moment has passed and :meth:`want` has yet to be asked."""
+        due = self._plane_until if self._plane is not None else min((at + AGAIN_S for at in self._tried.values()), default=None)
+        return due if due is not None and due > self._context.now else None

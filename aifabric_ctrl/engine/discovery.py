@@ -17,7 +17,7 @@ from aifabric_ctrl.engine.switches import Switches, SwitchRecord
 from aifabric_ctrl.model import frames
 from aifabric_ctrl.model.effects import PacketOut, SavePorts
 from aifabric_ctrl.model.fabric import LinkState, Port, PortRole
-from aifabric_ctrl.model.ids import PortNo, PortRef
+from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef
 from aifabric_ctrl.model.ownership import stable_hash
 from aifabric_ctrl.model.rules import Output
 
@@ -36,7 +36,6 @@ class Probe:
     next_at: float
     unanswered: int = 0
     rounds: int = 0
-    heard: PortRef | None = None  # whose probe last arrived here since the port came up
     carried_host: bool = False  # since its carrier came up
 
 
@@ -50,6 +49,8 @@ class Discovery:
         self._key = hashlib.blake2b(b"aifabric lldp" + entropy, digest_size=32).digest()
         self._probes: dict[PortRef, Probe] = {}
         self._due: list[tuple[float, PortRef]] = []
+        self._unsaved: set[Dpid] = set()
+        links.on_accepted = self.adopt_role
         self.dirty = False
 
     # -- what happens to ports ---------------------------------------------------------------------------------------
@@ -64,6 +65,11 @@ class Discovery:
             port = record.ports[number]
             self._links.port_changed(ref, port.usable, _carrier(port))
 
+    def forget(self, record: SwitchRecord) -> None:
+        """A switch that never carried anything is gone."""
+        for number in record.ports:
+            self._probes.pop(PortRef(record.dpid, number), None)
+
     def port_removed(self, ref: PortRef) -> None:
         self._probes.pop(ref, None)
         self._links.port_changed(ref, usable=False, carrier=False)
@@ -76,8 +82,6 @@ class Discovery:
         probe = self._probes.get(ref)
         if probe is not None and (before is None or _carrier(before) != _carrier(after)):
             probe.carried_host = False
-        if probe is not None and not after.usable:
-            probe.heard = None
         self._links.port_changed(ref, after.usable, _carrier(after))
         if _carrier(after):
             self._start(ref)
@@ -200,13 +204,16 @@ class Discovery:
         if not self._links.heard(sender, receiver):
             return
         from_probe.unanswered = 0
-        to_probe.heard = sender
         link = self._links.by_port[receiver]
         if not link.quarantined:
-            for end in link.key:
-                self._set_role(end, PortRole.FABRIC)
+            self.adopt_role(link.key)
         if not (link.heard_ab and link.heard_ba):
             self._hurry(receiver)
+
+    def adopt_role(self, ends: tuple[PortRef, PortRef]) -> None:
+        """Both ends of an accepted link lead to a switch."""
+        for end in ends:
+            self._set_role(end, PortRole.FABRIC)
 
     def _hurry(self, ref: PortRef) -> None:
         """The other direction is worth proving now rather than at the next interval."""
@@ -238,7 +245,15 @@ class Discovery:
             return
         record.ports[ref.port] = replace(port, role=role)
         self.dirty = True
-        self._context.emit(SavePorts(ref.dpid, {n: p.role.value for n, p in sorted(record.ports.items())}))
+        self._unsaved.add(ref.dpid)
+
+    def save(self) -> None:
+        """Store the roles that changed, once a flush: a switch has many ports."""
+        for dpid in sorted(self._unsaved):
+            record = self._switches.by_dpid.get(dpid)
+            if record is not None:
+                self._context.emit(SavePorts(dpid, {n: p.role.value for n, p in sorted(record.ports.items())}))
+        self._unsaved.clear()
 
     def complete(self, record: SwitchRecord) -> bool:
         """Every port of the switch that could carry something has a role."""

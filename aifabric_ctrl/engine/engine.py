@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from aifabric_ctrl.compile import Cache, compile_fabric, verify_contract
+from aifabric_ctrl.compile import Cache, compile_fabric, hosts_in, verify_contract
 from aifabric_ctrl.engine.bfd import BfdTurns
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.discovery import Discovery
-from aifabric_ctrl.engine.fences import Fence, Fences
+from aifabric_ctrl.engine.fences import FENCE_MAX_S, Fence, Fences
 from aifabric_ctrl.engine.holding import Holding
 from aifabric_ctrl.engine.hosts import Hosts
 from aifabric_ctrl.engine.intake import Intake
@@ -107,6 +107,7 @@ class Engine:
         self._links.tick()
         self._hosts.tick()
         self._holding.tick()
+        self._sync.tick()
 
     def _remembered(self, event: ev.Remembered) -> None:
         for dpid, ports in event.switches.items():
@@ -137,6 +138,9 @@ class Engine:
             text = f"{record.text}: {event.reason}; it keeps forwarding with the tables it has"
             self._context.note("warning", "switch_gone", text, {"dpid": dpid_text(record.dpid)})
             self._changed = True
+            if not record.programmed and not self._links.of_switch(record.dpid) and not self._hosts.of_switch(record.dpid):
+                self._discovery.forget(record)
+                self._switches.forget(record.dpid)
 
     def _port_changed(self, event: ev.PortChanged) -> None:
         change = self._switches.port_changed(event)
@@ -160,8 +164,13 @@ class Engine:
             self._cause = (text, at)
 
     def _tables_read(self, event: ev.TablesRead) -> None:
-        if self._sync.read(event):
-            self._changed = True
+        if not self._sync.read(event):
+            return
+        self._changed = True
+        record = self._switches.of_session(event.session)
+        if record is not None and record.adopt_until:
+            for address, mac, port in hosts_in(event.flows):
+                self._hosts.adopt(address, mac, PortRef(record.dpid, port))
 
     def _bfd_reported(self, event: ev.BfdReport) -> None:
         record = self._switches.by_dpid.get(event.dpid)
@@ -191,12 +200,20 @@ class Engine:
             if self._links.dirty:
                 self._links.rescue()
             self._purge_hosts_on_cables()
-            if self._changed or self._links.dirty or self._hosts.dirty or self._discovery.dirty or self._sync.retry_due():
+            if self._dirty() or self._sync.due(self._discovery.complete):
                 self._plan()
             elif not opened:
                 break
         self._want_bfd()
+        self._discovery.save()
         return self._context.take()
+
+    def _dirty(self) -> bool:
+        return self._changed or self._links.dirty or self._hosts.dirty or self._discovery.dirty
+
+    def handed_over(self, now: float) -> None:
+        """The shell says that the effects of the last flush are with the sessions."""
+        self._fences.handed_over(now)
 
     def _open_fences(self) -> bool:
         fences = self._fences.take_open(self._context.now)
@@ -210,7 +227,9 @@ class Engine:
         return bool(fences)
 
     def _converged(self, fence: Fence) -> Convergence:
-        planned, took = (fence.made_at - fence.cause_at) * 1000, (self._context.now - fence.cause_at) * 1000
+        now = self._context.now
+        handed = now if fence.handed_at is None else min(fence.handed_at, now)
+        planned, took = (handed - fence.cause_at) * 1000, (now - fence.cause_at) * 1000
         return Convergence(fence.cause, fence.cause_at, planned, took, fence.messages, fence.switches)
 
     def _purge_hosts_on_cables(self) -> None:
@@ -223,6 +242,7 @@ class Engine:
     def _plan(self) -> None:
         fabric = self._snapshot.build(self._links.snapshot(), self._hosts.by_ip, frozenset(self._hosts.tombstones))
         self._desired = self._compile(fabric)
+        self._links.reconsider()
         self._changed = self._links.dirty = self._hosts.dirty = self._discovery.dirty = False
         programmed = [r.programmed for r in self._switches]
         sent = self._sync.send(self._desired, fabric, self._discovery.complete)
@@ -234,7 +254,7 @@ class Engine:
         cause, self._cause = self._cause, None
         if not (hosts or links or announced or sent.plans):
             return
-        fence = Fence(self._context.now, self._sync.outstanding(), hosts, links, announced)
+        fence = Fence(self._context.now, self._sync.outstanding(self._context.now - FENCE_MAX_S), hosts, links, announced)
         if cause is not None and sent.plans:
             fence.cause, fence.cause_at = cause
             fence.messages, fence.switches = sent.messages, len(sent.plans)
@@ -282,6 +302,7 @@ class Engine:
             self._holding.next_deadline(),
             self._fences.next_deadline(),
             self._sync.next_deadline(),
+            self._sync.next_look(),
             self._bfd.next_deadline(),
         )
         return min((d for d in deadlines if d is not None), default=None)
@@ -295,7 +316,7 @@ class Engine:
             now_s=self._context.now,
             ready=not reasons,
             not_ready=reasons,
-            fabric=self._snapshot.with_seen(self._hosts.seen),
+            fabric=self._snapshot.fabric,
             intent=self._context.intent,
             desired=self._desired,
             switches={
@@ -304,6 +325,7 @@ class Engine:
             },
             bfd=dict(self._bfd.states),
             held_until_s=self._links.held_until(),
+            seen_s=dict(self._hosts.seen),
             journal=tuple(self._context.journal),
             counters=dict(self._context.counters),
             convergence=tuple(self._convergence),

@@ -1,7 +1,8 @@
 """Waiting for barriers across switches: what may only happen after every switch has what was sent before.
 
 A fence opens when all plans outstanding at its creation are acknowledged (or their session ended), or after
-``FENCE_MAX_S``: one stuck switch may not stop the rest of the fabric (DESIGN invariant 7).
+``FENCE_MAX_S``: one stuck switch may not stop the rest of the fabric (DESIGN invariant 7).  A switch that has been waited
+for in vain is not waited for again before it answers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from aifabric_ctrl.engine.links import LinkKey
 from aifabric_ctrl.model.events import Session
 from aifabric_ctrl.model.fabric import Address
 
-FENCE_MAX_S = 5.0
+FENCE_MAX_S = 2.0  # with it a held first packet (3 s) still goes; healthy switches answer in milliseconds
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Fence:
     cause_at: float = 0.0
     messages: int = 0
     switches: int = 0
+    handed_at: float | None = None
 
     def open(self, now: float) -> bool:
         return not self.waiting or now >= self.made_at + FENCE_MAX_S
@@ -61,6 +63,13 @@ class Fences:
         while self._fences and self._fences[0].open(now):
             ready.append(self._fences.pop(0))
         return ready
+
+    def handed_over(self, now: float) -> None:
+        """Everything sent so far is with the sessions."""
+        for fence in reversed(self._fences):
+            if fence.handed_at is not None:
+                break
+            fence.handed_at = now
 
     @property
     def pending(self) -> bool:

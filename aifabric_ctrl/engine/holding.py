@@ -13,6 +13,7 @@ from ipaddress import IPv4Address
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.switches import Switches
 from aifabric_ctrl.model import frames
+from aifabric_ctrl.model.backoff import backoff_s
 from aifabric_ctrl.model.effects import PacketOut
 from aifabric_ctrl.model.fabric import Address, PortRole
 from aifabric_ctrl.model.ids import PORT_TABLE, PortRef
@@ -118,7 +119,7 @@ class Holding:
             return
         if search.step >= len(SEARCH_AT_S):
             search.failures += 1
-            search.quiet_until = now + min(SEARCH_AGAIN_S * 2.0 ** (search.failures - 1), SEARCH_AGAIN_MAX_S)
+            search.quiet_until = now + backoff_s(SEARCH_AGAIN_S, search.failures - 1, SEARCH_AGAIN_MAX_S)
             return
         if self._allowed():
             self._ask_everywhere(ip)

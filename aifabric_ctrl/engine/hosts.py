@@ -86,6 +86,22 @@ class Hosts:
             self._arm(host.ip, Watch(self._context.now + spread))
         self.dirty = bool(hosts)
 
+    def adopt(self, ip: Address, mac: int, at: PortRef) -> None:
+        """A switch holds rules of ours for a host the store does not know: believe them, and probe soon."""
+        if ip in self.by_ip or len(self._at.get(at, ())) >= HOSTS_PER_PORT or not is_host_mac(mac):
+            return
+        now = self._context.now
+        host = Host(ip, mac, at, Reach.REACHABLE, since_s=now)
+        self._put(host)
+        self.seen[ip] = now
+        self._arm(ip, Watch(now + self._context.intent.host_age_s / 10))
+        self._context.emit(SaveHost(host))
+        self._context.count("hosts_adopted")
+
+    def of_switch(self, dpid: Dpid) -> bool:
+        """Any host of this switch is known."""
+        return any(ref.dpid == dpid for ref in self._at)
+
     def known(self, ip: Address, mac: int, at: PortRef) -> bool:
         """This very address, MAC and port are a host of ours."""
         host = self.by_ip.get(ip)

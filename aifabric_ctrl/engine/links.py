@@ -21,11 +21,13 @@ from networkx.utils import UnionFind
 
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.switches import Switches
+from aifabric_ctrl.model.backoff import backoff_s
 from aifabric_ctrl.model.effects import SaveLink
 from aifabric_ctrl.model.fabric import Link, LinkState, Role
 from aifabric_ctrl.model.ids import Dpid, PortRef
 
 LinkKey = tuple[PortRef, PortRef]
+FLAPS_KEPT = 32  # more make no longer pause
 
 
 @dataclass
@@ -61,9 +63,11 @@ class Links:
         self._context = context
         self._switches = switches
         self._roles = roles
+        self.on_accepted: Callable[[LinkKey], None] = lambda _: None
         self.by_key: dict[LinkKey, LinkRecord] = {}
         self.by_port: dict[PortRef, LinkRecord] = {}
         self._bfd_seen_up: set[PortRef] = set()
+        self.bfd_started: frozenset[LinkKey] = frozenset()  # links whose BFD was asked to begin
         self._wake_at = math.inf
         self.dirty = False
 
@@ -140,7 +144,8 @@ class Links:
             record.settled = False
             record.bfd_starting = self._bfd_starting(record)
             if not record.bfd_starting:
-                record.flaps = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s] + [now]
+                recent = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s]
+                record.flaps = [*recent[-FLAPS_KEPT:], now]
         record.state = new
         record.one_way_since = now if new is LinkState.ONE_WAY and old is not LinkState.UP else None
         self._wake_at = min(self._wake_at, self._wakes_at(record) or math.inf)
@@ -166,8 +171,8 @@ class Links:
             record.ever_up = True
             return LinkState.UP
         recent = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s]
-        pause = self._context.intent.hold_down_s * 2.0 ** max(0, len(recent) - 1)
-        record.held_until = now + min(pause, self._context.intent.hold_down_max_s)
+        intent = self._context.intent
+        record.held_until = now + backoff_s(intent.hold_down_s, len(recent) - 1, intent.hold_down_max_s)
         return LinkState.HELD
 
     def tick(self) -> None:
@@ -194,6 +199,10 @@ class Links:
 
     def next_deadline(self) -> float | None:
         return self._wake_at if self._wake_at < math.inf else None
+
+    def of_switch(self, dpid: Dpid) -> bool:
+        """Any link of this switch is known."""
+        return any(dpid in (a.dpid, b.dpid) for a, b in self.by_key)
 
     def unsettled(self) -> list[LinkKey]:
         """Links that are UP at their own ends and not yet counted on elsewhere."""
@@ -244,13 +253,12 @@ class Links:
 
     def _bfd_starting(self, record: LinkRecord) -> bool:
         """Liveness is lost with the carrier there and BFD never yet up: we have just turned BFD on, no cable failed."""
-        if not self._context.intent.bfd:
+        if record.key not in self.bfd_started:
             return False
-        for end in record.key:
-            port = self._switches.port(end)
-            if port is None or port.link_down or port.admin_down or end in self._bfd_seen_up:
-                return False
-        return True
+        ports = [self._switches.port(end) for end in record.key]
+        carrier = all(p is not None and not p.link_down and not p.admin_down for p in ports)
+        silent = any(p is not None and not p.live for p in ports)
+        return carrier and silent and not self._bfd_seen_up.intersection(record.key)
 
     def wanted_bfd(self) -> tuple[LinkKey, ...]:
         """Links that should be watched by BFD: confirmed once and not quarantined, whoever is connected right now."""
@@ -275,11 +283,31 @@ class Links:
         return True
 
     def _contradicts(self, a: PortRef, b: PortRef) -> bool:
-        """In a fabric that has spines, two leaves (or two spines) are never joined (DESIGN 3, "What is a link")."""
+        """In a tiered fabric two leaves, or two spines, are never joined (DESIGN 3, "What is a link").
+
+        Both must have a place already: a leaf one that a spine confirms, a spine one that a leaf does.  A switch without
+        any accepted link is new and gets its place by its first one.
+        """
         roles = self._roles()
-        mine, theirs = roles.get(a.dpid), roles.get(b.dpid)
-        tiered = Role.SPINE in roles.values() and any(r.state is LinkState.UP for r in self.by_key.values())
-        return tiered and mine is theirs and mine is Role.LEAF
+        role = roles.get(a.dpid)
+        if role is not roles.get(b.dpid) or role not in (Role.LEAF, Role.SPINE):
+            return False
+        other = Role.SPINE if role is Role.LEAF else Role.LEAF
+        placed: set[Dpid] = set()
+        for record in self.by_key.values():
+            if record.ever_up and not record.quarantined and record.key != (a, b):
+                for near, far in (record.key, record.key[::-1]):
+                    if roles.get(far.dpid) is other:
+                        placed.add(near.dpid)
+        return a.dpid in placed and b.dpid in placed
+
+    def reconsider(self) -> None:
+        """Roles may have changed: what no longer contradicts them is used."""
+        for record in self.by_key.values():
+            if record.quarantined and not self._contradicts(*record.key):
+                record.quarantined = False
+                self.on_accepted(record.key)
+                self.evaluate(record)
 
     def _usable(self, end: PortRef) -> bool:
         """A port of a switch that is away counts as usable: only the end we can see can tell (fail static)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.switches import Switches, SwitchRecord
@@ -43,8 +42,3 @@ class Snapshot:
             return old
         self._parts[record.dpid] = part
         return part
-
-    def with_seen(self, seen: Mapping[Address, float]) -> Fabric:
-        """For the view: hosts with the time they were last heard of."""
-        hosts = {ip: replace(h, seen_s=seen.get(ip, h.since_s)) for ip, h in self.fabric.hosts.items()}
-        return Fabric(self.fabric.switches, self.fabric.links, hosts, self.fabric.tombstones)

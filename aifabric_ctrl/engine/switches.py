@@ -18,6 +18,7 @@ from aifabric_ctrl.model.rules import Flow, Group, Meter, Tables
 from aifabric_ctrl.plan.believed import Believed
 
 Item = Flow | Group | Meter
+PORTS_MAX = 2048  # of one switch; the largest chassis have a quarter of that
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Outstanding:
     plan: int
     puts: tuple[Item, ...]
     objects: int
-    completes: bool  # what it leaves behind is everything compiled for the switch
+    sent_at: float
     refused: list[Item] = field(default_factory=list)
 
 
@@ -48,7 +49,8 @@ class SwitchRecord:
     base_sent: bool = False
     foreign: tuple[str, ...] = ()
     connected_at: float = 0.0
-    rereads: int = 0
+    closing: bool = False
+    adopt_until: float = 0.0  # has tables the store did not know; they are left alone until then
 
     @property
     def text(self) -> str:
@@ -105,7 +107,7 @@ class Switches:
         record.ports = {p.number: self._merge(record, before.get(p.number), p) for p in event.ports if is_physical(p.number)}
         record.believed, record.synced, record.base_sent = None, None, False
         record.outstanding.clear()
-        record.connected_at = event.at
+        record.connected_at, record.closing, record.adopt_until = event.at, False, 0.0
         self._dpid_by_session[event.session] = event.dpid
         return record, before
 
@@ -118,12 +120,19 @@ class Switches:
             record.outstanding.clear()
         return record
 
+    def forget(self, dpid: Dpid) -> None:
+        """A switch that never carried anything is gone: remember nothing of it."""
+        self.by_dpid.pop(dpid, None)
+
     def port_changed(self, event: PortChanged) -> tuple[SwitchRecord, Port | None, Port | None] | None:
         """Apply a PORT_STATUS.  Returns (record, before, after), after None for a deleted port."""
         record = self.of_session(event.session)
         if record is None or not is_physical(event.port.number):
             return None
         before = record.ports.get(event.port.number)
+        if before is None and len(record.ports) >= PORTS_MAX:
+            self._context.count("ports_ignored")
+            return None
         if event.reason == "delete":
             return record, record.ports.pop(event.port.number, None), None
         after = self._merge(record, before, event.port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aifabric_ctrl.model.fabric import Fabric
+from aifabric_ctrl.model.fabric import Address, Fabric
 from aifabric_ctrl.model.ids import Dpid, PortRef
 from aifabric_ctrl.model.intent import Intent
 from aifabric_ctrl.model.rules import Desired
@@ -57,7 +57,8 @@ class JournalEntry:
 class Convergence:
     """From an event that changed the plan to the last barrier of what it changed.
 
-    ``planned_ms`` is the part until everything was handed to the sessions: what the controller itself took.
+    ``planned_ms`` is the part until everything was handed to the sessions: what the controller itself took.  It is
+    ``duration_ms`` where no shell tells the engine.
     """
 
     cause: str
@@ -81,6 +82,7 @@ class EngineView:
     switches: Mapping[Dpid, SwitchStatus]
     bfd: Mapping[PortRef, str] = field(default_factory=dict)
     held_until_s: Mapping[PortRef, float] = field(default_factory=dict)
+    seen_s: Mapping[Address, float] = field(default_factory=dict)  # when each host was last heard of (monotonic s)
     journal: Sequence[JournalEntry] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
     convergence: Sequence[Convergence] = ()

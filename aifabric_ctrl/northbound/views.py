@@ -81,7 +81,7 @@ def host_json(view: EngineView, host: Host) -> Json:
         "tenant": host.tenant,
         "reach": host.reach.name.lower(),
         "verified": host.verified,
-        "seen_s_ago": _round(max(0.0, view.now_s - host.seen_s)),
+        "seen_s_ago": _round(max(0.0, view.now_s - view.seen_s.get(host.ip, host.seen_s or host.since_s))),
     }
 
 

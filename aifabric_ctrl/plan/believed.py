@@ -7,10 +7,12 @@ in its place (DESIGN invariant 7).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
-from aifabric_ctrl.model.rules import Flow, FlowKey, Group, Meter
+from aifabric_ctrl.model.backoff import backoff_s
+from aifabric_ctrl.model.rules import Flow, FlowKey, Group, Meter, Tables
 
 ObjectKey = tuple[str, FlowKey | int]
 
@@ -57,7 +59,10 @@ class Believed:
         )
 
     def put(self, item: Flow | Group | Meter) -> None:
-        """Assume the object is there from now on."""
+        """Assume the object is there from now on; an earlier failure of it waits for the switch's answer."""
+        failure = self.failed.get(key_of(item))
+        if failure is not None:
+            failure.retry_at_s = math.inf
         if isinstance(item, Flow):
             self.flows[item.key] = item
         elif isinstance(item, Group):
@@ -80,7 +85,7 @@ class Believed:
         key = key_of(item)
         old = self.failed.get(key)
         retries = old.retries + 1 if old is not None and old.item == item else 0
-        failure = Failure(item, error, retries, now + min(RETRY_FIRST_S * 2.0**retries, RETRY_MAX_S))
+        failure = Failure(item, error, retries, now + backoff_s(RETRY_FIRST_S, retries, RETRY_MAX_S))
         self.failed[key] = failure
         return failure
 
@@ -93,6 +98,11 @@ class Believed:
         failure = self.failed.get(key_of(item))
         return failure is not None and failure.item == item and now < failure.retry_at_s
 
+    def forget_failures(self, wanted: Tables) -> None:
+        """What is not wanted any more is no failure any more."""
+        here: dict[str, Container[object]] = {"flow": wanted.flows, "group": wanted.groups, "meter": wanted.meters}
+        self.failed = {key: failure for key, failure in self.failed.items() if key[1] in here[key[0]]}
+
     def next_retry_s(self) -> float | None:
-        """When the earliest retry is due (monotonic s)."""
-        return min((f.retry_at_s for f in self.failed.values()), default=None)
+        """When the earliest retry is due (monotonic s); None while there is none or its answer is awaited."""
+        return min((f.retry_at_s for f in self.failed.values() if f.retry_at_s < math.inf), default=None)

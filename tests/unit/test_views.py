@@ -195,7 +195,10 @@ def test_odd_times_are_json(seen_s: float, held_s: float) -> None:
     host = replace(made.hosts[ip_address("10.0.1.1")], seen_s=seen_s)
     held = replace(made, hosts={host.ip: host}, links=(replace(made.links[0], state=LinkState.HELD),))
     changed = view(
-        held, desired=Desired({}), held_until_s={held.links[0].a: held_s}, convergence=(Convergence("x", held_s, 0.5, seen_s, 1, 1),)
+        held,
+        desired=Desired({}),
+        held_until_s={held.links[0].a: held_s},
+        convergence=(Convergence("x", held_s, 0.5, seen_s, 1, 1),),
     )
     for of in VIEWS:
         json.dumps(of(changed), allow_nan=False)

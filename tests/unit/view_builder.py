@@ -65,7 +65,10 @@ def view(of: Fabric | None = None, intent: Intent | None = None, desired: Desire
         bfd={end: "up" for link in of.links for end in (link.a, link.b)},
         journal=journal(3),
         counters={"packet_ins": 7, "journal_link_up": 2},
-        convergence=(Convergence("port down leaf1:101", 50.0, 1.5, 12.5, 4, 3), Convergence("port up leaf1:101", 60.0, 2.5, 30.25, 4, 3)),
+        convergence=(
+            Convergence("port down leaf1:101", 50.0, 1.5, 12.5, 4, 3),
+            Convergence("port up leaf1:101", 60.0, 2.5, 30.25, 4, 3),
+        ),
     )
     return replace(made, **changes)  # type: ignore[arg-type]
 

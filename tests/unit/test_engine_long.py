@@ -1,0 +1,190 @@
+"""Long times and stuck peers: no deadline in the past, no growth, the engine alive, and ready again in the end."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from aifabric_ctrl.compile import hosts_in
+from aifabric_ctrl.model.backoff import backoff_s
+from aifabric_ctrl.model.effects import CloseSession, SavePorts
+from aifabric_ctrl.model.events import ObjectRefused, PortChanged, Remembered, SwitchConnected, SwitchGone, Tick
+from aifabric_ctrl.model.fabric import LinkState, Port
+from aifabric_ctrl.model.ids import PortRef
+from aifabric_ctrl.model.rules import Flow
+from aifabric_ctrl.sim.memnet import MemNet
+from aifabric_ctrl.sim.topology import OVS_FEATURES, Topology, leaf_spine, link, make_port
+from tests.unit.engine_lab import LEAF1, LEAF2, LEAF3, SPINE1, SPINE2, UPLINK1, all_tables, engine, fabric, kinds, sent
+
+HOUR_S = 3_600.0
+RARE = {"probe_interval_s": 600.0, "host_age_s": 3_600.0}  # hours of virtual time without a million probes
+
+
+def test_pauses_grow_to_their_bound_and_no_number_of_tries_overflows() -> None:
+    assert [backoff_s(1.0, n, 30.0) for n in (-1, 0, 1, 4, 5, 5_000)] == [1.0, 1.0, 2.0, 16.0, 30.0, 30.0]
+
+
+def test_a_host_that_pings_a_dead_address_for_half_a_day_harms_nothing() -> None:
+    net = fabric(**RARE)
+    host = net.hosts["h1"]
+    for _ in range(1_300):
+        net.from_host("h1", host.udp(0x0A000909, 1, 2))
+        net.advance(33.0)
+    net.settle()
+    assert net.ping_all() == []
+
+
+def test_a_refused_object_that_is_no_longer_wanted_is_forgotten() -> None:
+    net = fabric()
+    flow = next(f for f in net.tables(LEAF1).flows.values() if f.table == 20 and f.match.get("ipv4_dst"))
+    stray = Flow(20, 999, flow.match, goto=30, cookie=flow.cookie)
+    session = net.channels[LEAF1].session or 0
+    for item in (stray, flow):
+        net.channels[LEAF1].send_up(ObjectRefused(net.now, session, 1, item, "FLOW_MOD_FAILED/TABLE_FULL"))
+    for _ in range(20):
+        net.advance(5.0)
+        due = net.engine.next_deadline()
+        assert due is None or due > net.now - 0.01
+    net.port_down(LEAF1, UPLINK1)
+    net.advance(1.0)
+    net.port_up(LEAF1, UPLINK1)
+    net.advance(70.0)
+    net.settle()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_any_events_and_some_hours_no_deadline_is_past_and_it_is_ready(seed: int) -> None:
+    rng = random.Random(seed)
+    net = fabric(seed=seed, **RARE)
+    for _ in range(80):
+        dpid = rng.choice(list(net.switches))
+        session = net.channels[dpid].session
+        what = rng.random()
+        if session is not None and what < 0.3:
+            item = rng.choice(list(net.tables(dpid).flows.values()))
+            net.channels[dpid].send_up(ObjectRefused(net.now, session, rng.randrange(1, 50), item, "BAD_MATCH/BAD_FIELD"))
+        elif what < 0.5:
+            net.disconnect(dpid)
+            net.connect(dpid)
+        else:
+            port = rng.choice(list(net.switches[dpid].ports))
+            (net.port_down if rng.random() < 0.5 else net.port_up)(dpid, port)
+        net.advance(rng.random() * 2.0)
+    for dpid in net.switches:
+        for port in net.switches[dpid].ports:
+            net.port_up(dpid, port)
+    for _ in range(12):
+        net.advance(HOUR_S / 4)
+        due = net.engine.next_deadline()
+        assert due is None or due > net.now - 0.01
+    net.settle()
+    assert net.ping_all(2.0) == []
+
+
+def test_a_switch_that_acknowledges_nothing_delays_no_other_and_is_closed() -> None:
+    topology = leaf_spine(3, 2, 2)
+    net = MemNet(topology, engine())
+    net.connect_all()
+    net.settle()
+    stuck = net.channels[LEAF3]
+    closed: list[object] = []
+    stuck.send_down = closed.append  # type: ignore[method-assign]
+    net.advance(1.0)
+    assert net.ping("h1", "h3", 6.5)
+    net.advance(6.0)
+    assert net.ping("h2", "h4", 1.0), "the stuck plans were waited for once already"
+    net.advance(70.0)
+    assert any(isinstance(effect, CloseSession) for effect in closed)
+    assert "switch_stuck" in kinds(net)
+
+
+def test_losing_the_store_costs_nothing_while_the_switches_remember() -> None:
+    net = fabric()
+    before = all_tables(net)
+    assert len(hosts_in(before[LEAF1].flows.values())) == 2
+    net.restart_engine(engine(), Remembered(net.now), spread_s=4.0)
+    for _ in range(30):
+        net.advance(0.5)
+        assert net.ping_all(0.2) == []
+    net.settle()
+    assert all_tables(net) == before
+    assert sent(net) == {}
+    assert len(net.engine.view().fabric.hosts) == 6
+
+
+def spine_that_comes_late(hosts_known: bool) -> MemNet:
+    full = leaf_spine(3, 3, 2)
+    net = MemNet(full, engine())
+    for dpid in net.switches:
+        if dpid != 0x23:
+            net.connect(dpid)
+    net.advance(3.0)
+    if hosts_known:
+        net.ping_all(2.0)
+    for leaf in (LEAF1, LEAF2, LEAF3):
+        net.disconnect(leaf)
+    net.connect(0x23)
+    net.advance(3.0)  # alone: all its ports look like edge ports
+    for leaf in (LEAF1, LEAF2, LEAF3):
+        net.connect(leaf)
+    net.advance(15.0)
+    return net
+
+
+@pytest.mark.parametrize("hosts_known", [True, False])
+def test_a_new_spine_that_came_while_its_leaves_were_away_is_used(hosts_known: bool) -> None:
+    net = spine_that_comes_late(hosts_known)
+    net.ping_all(2.0)
+    net.settle()
+    assert [x.state for x in net.engine.view().fabric.links] == [LinkState.UP] * 9
+    assert net.ping_all() == []
+
+
+def test_a_cable_between_two_spines_or_two_leaves_is_quarantined() -> None:
+    base = leaf_spine(3, 2, 2)
+    for a, b in ((SPINE1, SPINE2), (LEAF1, LEAF2)):
+        extra = link(PortRef(a, 77), PortRef(b, 77))
+        ports = {d: (*p, make_port(d, 77)) if d in (a, b) else p for d, p in base.switches.items()}
+        topology = Topology(ports, (*base.links, extra), base.hosts, base.names, base.features)
+        net = MemNet(topology, engine())
+        net.silence(extra)
+        net.connect_all()
+        net.settle()
+        net.ping_all(2.0)
+        net.unsilence(extra)
+        net.advance(20.0)
+        states = {(x.a, x.b): x.state for x in net.engine.view().fabric.links}
+        assert states[(extra.a, extra.b)] is LinkState.QUARANTINED
+        assert "link_quarantined" in kinds(net)
+        assert any("repair/" in w.owner for w in net.engine.view().desired.tables[LEAF1].why.values())
+        assert net.ping_all() == []
+
+
+def test_strangers_and_endless_ports_leave_nothing_behind() -> None:
+    core = engine()
+    core.step(Tick(1.0))
+    for n in range(500):
+        ports = tuple(make_port(0x9000 + n, p) for p in range(1, 4))
+        core.step(SwitchConnected(2.0 + n, n + 1, 0x9000 + n, "127.0.0.1:1", ports, OVS_FEATURES))
+        core.step(SwitchGone(2.5 + n, n + 1, "gone"))
+    core.flush(600.0)
+    assert len(core.view().fabric.switches) == 0
+    core.step(SwitchConnected(700.0, 9_999, 0x77, "127.0.0.1:1", (make_port(0x77, 1),), OVS_FEATURES))
+    for n in range(5_000):
+        core.step(PortChanged(701.0, 9_999, "add", Port(n + 1, f"p{n}")))
+    saved = [e for e in core.flush(701.5) if isinstance(e, SavePorts)]
+    assert len(saved) <= 1
+    assert len(core.view().fabric.switches[0x77].ports) == 2048
+    assert core.view().counters["ports_ignored"] == 5_000 - 2_048
+
+
+def test_no_hold_down_is_skipped_where_bfd_was_never_asked_to_begin() -> None:
+    net = fabric(bfd=False)
+    cable = net.topology.links[0]
+    net.silence(cable, "ab")
+    net.advance(5.0)
+    net.unsilence(cable, "ab")
+    net.advance(1.6)
+    states = {(x.a, x.b): x.state for x in net.engine.view().fabric.links}
+    assert states[(cable.a, cable.b)] is LinkState.HELD or "link_held" in kinds(net)
