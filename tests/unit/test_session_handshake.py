@@ -9,6 +9,7 @@ import pytest
 from aifabric_ctrl.model.errors import WireError
 from aifabric_ctrl.model.events import FrameIn, PortChanged, SwitchConnected
 from aifabric_ctrl.model.fabric import Port
+from aifabric_ctrl.model.frames import lldp
 from aifabric_ctrl.southbound.session import Limits, SessionDead, SwitchSession
 from aifabric_ctrl.southbound.wire import constants as ofp
 from tests.unit import session_kit as kit
@@ -182,6 +183,13 @@ def test_frames_before_the_end_of_the_handshake_are_dropped_and_later_ones_count
     assert (frames[0].port, frames[0].table, frames[0].data) == (3, 40, b"x" * 60)
     assert session.totals()["packet_ins_dropped"] == 15
     assert len(session.feed(kit.packet_in(3, b"x" * 60), 0.5)) == 1
+
+
+def test_a_flood_of_host_frames_does_not_use_up_the_room_for_discovery() -> None:
+    session, _ = kit.connected(limits=Limits(frames_per_s=10, probes_per_s=5))
+    session.feed(kit.packet_in(3, b"x" * 60) * 25, 0.0)
+    probe = lldp(1, 2, 0x020000000001, 120, b"token")
+    assert [e.data for e in session.feed(kit.packet_in(4, probe) * 9, 0.0) if isinstance(e, FrameIn)] == [probe] * 5
 
 
 def test_port_status_after_the_handshake() -> None:
