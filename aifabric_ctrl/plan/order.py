@@ -56,17 +56,24 @@ def difference(desired: Tables, believed: Believed, now: float, *, additions_onl
     """
 
     def puts(wanted: Mapping[object, Flow | Group | Meter], there: Mapping[object, Flow | Group | Meter]) -> tuple[Change, ...]:
+        same = set(map(id, there.values()))
         return tuple(
             Change("put", item, exists=key in there)
             for key, item in wanted.items()
-            if there.get(key) != item and not (additions_only and key in there) and not believed.waiting(item, now)
+            if id(item) not in same
+            and there.get(key) != item
+            and not (additions_only and key in there)
+            and not believed.waiting(item, now)
         )
 
     def deletes(wanted: Mapping[object, object], there: Mapping[object, Flow | Group | Meter]) -> tuple[Change, ...]:
         if additions_only:
             return ()
-        return tuple(Change("delete", item) for key, item in there.items() if key not in wanted)
+        same = set(map(id, wanted.values()))
+        return tuple(Change("delete", item) for key, item in there.items() if id(item) not in same and key not in wanted)
 
+    # Sections are shared between compiles, so nearly all that is wanted is the very object that was sent: both sides file
+    # an object under its own key, and looking at identity first spares the hash of every match.
     return Delta(
         meters_put=puts(desired.meters, believed.meters),  # type: ignore[arg-type]
         groups_put=puts(desired.groups, believed.groups),  # type: ignore[arg-type]
@@ -87,18 +94,32 @@ def stages(delta: Delta) -> tuple[Stage, ...]:
             ordered.append(Stage(name, some))
 
     add("meters put", delta.meters_put)
-    by_depth = group_depths({c.object.group_id: c.object for c in delta.groups_put if isinstance(c.object, Group)})
-    for depth in range(max(by_depth.values(), default=-1) + 1):
-        add(f"groups put {depth}", (c for c in delta.groups_put if by_depth[_group(c).group_id] == depth))
-    for table, priority in sorted({_place(c) for c in delta.flows_put}, reverse=True):
-        add(f"flows put table {table}/{priority}", (c for c in delta.flows_put if _place(c) == (table, priority)))
-    for table, priority in sorted({_place(c) for c in delta.flows_deleted}):
-        add(f"flows deleted table {table}/{priority}", (c for c in delta.flows_deleted if _place(c) == (table, priority)))
-    by_depth = group_depths({c.object.group_id: c.object for c in delta.groups_deleted if isinstance(c.object, Group)})
-    for depth in range(max(by_depth.values(), default=-1), -1, -1):
-        add(f"groups deleted {depth}", (c for c in delta.groups_deleted if by_depth[_group(c).group_id] == depth))
+    for depth, changes in sorted(_by_depth(delta.groups_put).items()):
+        add(f"groups put {depth}", changes)
+    for (table, priority), changes in sorted(_by_place(delta.flows_put).items(), reverse=True):
+        add(f"flows put table {table}/{priority}", changes)
+    for (table, priority), changes in sorted(_by_place(delta.flows_deleted).items()):
+        add(f"flows deleted table {table}/{priority}", changes)
+    for depth, changes in sorted(_by_depth(delta.groups_deleted).items(), reverse=True):
+        add(f"groups deleted {depth}", changes)
     add("meters deleted", delta.meters_deleted)
     return tuple(ordered)
+
+
+def _by_depth(changes: Iterable[Change]) -> dict[int, list[Change]]:
+    groups = [(_group(change), change) for change in changes]
+    depths = group_depths({group.group_id: group for group, _ in groups})
+    found: dict[int, list[Change]] = {}
+    for group, change in groups:
+        found.setdefault(depths[group.group_id], []).append(change)
+    return found
+
+
+def _by_place(changes: Iterable[Change]) -> dict[tuple[int, int], list[Change]]:
+    found: dict[tuple[int, int], list[Change]] = {}
+    for change in changes:
+        found.setdefault(_place(change), []).append(change)
+    return found
 
 
 def group_depths(groups: Mapping[int, Group]) -> dict[int, int]:

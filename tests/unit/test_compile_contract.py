@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aifabric_ctrl.compile import compile_fabric, verify_contract
+from aifabric_ctrl.compile import Cache, compile_fabric, contract, verify_contract
 from aifabric_ctrl.compile.contract import overlapping
 from aifabric_ctrl.compile.tables import (
     DEST,
@@ -26,7 +27,7 @@ from aifabric_ctrl.model.errors import ContractError
 from aifabric_ctrl.model.fabric import LinkState
 from aifabric_ctrl.model.ids import GROUP_ANY, PORT_ANY, PORT_CONTROLLER, PORT_FLOOD
 from aifabric_ctrl.model.intent import Intent
-from aifabric_ctrl.model.ownership import GROUP_BASE, cookie_for
+from aifabric_ctrl.model.ownership import GROUP_BASE, METER_BASE, cookie_for
 from aifabric_ctrl.model.rules import (
     FAST_FAILOVER,
     SELECT,
@@ -35,6 +36,7 @@ from aifabric_ctrl.model.rules import (
     Flow,
     Group,
     Match,
+    Meter,
     Output,
     SetField,
     Tables,
@@ -48,6 +50,7 @@ ARP = Match.of(eth_type=0x0806)
 IP = Match.of(eth_type=0x0800)
 
 
+@functools.cache  # the objects themselves are shared, as they are between two compiles
 def good() -> Tables:
     return compile_fabric(leaf_spine(2, 2), Intent()).tables[leaf_dpid(1)]
 
@@ -127,6 +130,100 @@ def test_refuses(name: str) -> None:
     message, make = WRONG[name]
     with pytest.raises(ContractError, match=re.escape(message)):
         verify_contract(make())
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_refuses_the_same_beside_verified_tables(name: str) -> None:
+    message, make = WRONG[name]
+    with pytest.raises(ContractError, match=re.escape(message)):
+        verify_contract(make(), good())
+
+
+def verdict(tables: Tables, verified: Tables | None = None) -> str:
+    try:
+        verify_contract(tables, verified)
+    except ContractError as problem:
+        return problem.what
+    return ""
+
+
+def without_one(tables: Tables) -> dict[str, Tables]:
+    """The tables without one object or reason, for each of them."""
+    return {
+        f"{part} {key}": replace(tables, **{part: {k: v for k, v in getattr(tables, part).items() if k != key}})
+        for part in ("flows", "groups", "meters", "why", "group_why")
+        for key in getattr(tables, part)
+    }
+
+
+def test_what_disappears_is_missed_by_those_who_stayed() -> None:
+    verdicts = {what: (verdict(tables), verdict(tables, good())) for what, tables in without_one(good()).items()}
+    assert [what for what, (whole, partly) in verdicts.items() if bool(whole) != bool(partly)] == []
+    missed = {what.split()[0] for what, (_, partly) in verdicts.items() if partly}
+    assert missed == {"flows", "groups", "meters", "why", "group_why"}
+
+
+def test_a_group_below_a_group_is_missed() -> None:
+    below = next(g for group in good().groups.values() for g in group.references())
+    tables = replace(good(), groups={k: g for k, g in good().groups.items() if k != below})
+    tables = replace(tables, flows={k: f for k, f in tables.flows.items() if ToGroup(below) not in f.actions})
+    assert f"refers to group {below:#x}, which does not exist" in verdict(tables, good())
+
+
+def test_packets_to_the_controller_need_a_meter_once_there_are_any() -> None:
+    plain = compile_fabric(leaf_spine(2, 2, features=replace(HARDWARE, max_meters=0)), Intent()).tables[leaf_dpid(1)]
+    assert not plain.meters
+    tables = replace(plain, meters=good().meters)
+    assert "without a meter" in verdict(tables)
+    assert "without a meter" in verdict(tables, plain)
+
+
+def test_a_foreign_meter_is_refused_where_there_are_no_groups() -> None:
+    alone = compile_fabric(leaf_spine(1, 1), Intent()).tables[leaf_dpid(1)]
+    assert not alone.groups
+    foreign = Meter(METER_BASE - 1, 1, 1)
+    assert "outside our range" in verdict(replace(alone, meters={**alone.meters, foreign.meter_id: foreign}))
+
+
+def test_a_circle_through_one_changed_group_is_found() -> None:
+    lower, upper = GROUP_BASE + 1, GROUP_BASE + 2
+
+    def pair(of_lower: Bucket) -> Tables:
+        tables = with_group(FAST_FAILOVER, of_lower, group_id=lower)
+        why = {**tables.group_why, upper: Why("test", "a test")}
+        return replace(tables, groups={**tables.groups, upper: above}, group_why=why)
+
+    above = Group(upper, FAST_FAILOVER, (Bucket((ToGroup(lower),), 0, PORT_ANY, lower),))
+    before = pair(Bucket((Output(1),), 0, 1))
+    assert verdict(before) == ""
+    assert "refers to itself" in verdict(pair(Bucket((ToGroup(upper),), 0, PORT_ANY, upper)), before)
+
+
+def test_what_is_the_same_object_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+
+    def look(item: object, _: object) -> str:
+        looked.append(item)
+        return ""
+
+    monkeypatch.setattr(contract, "_flow_problem", look)
+    monkeypatch.setattr(contract, "_group_problem", look)
+    verify_contract(good(), good())
+    assert looked == []
+    changed = with_flow(Flow(PORT, 210, ARP))
+    verify_contract(changed, good())
+    assert looked == [changed.flows[Flow(PORT, 210, ARP).key]]
+    verify_contract(changed)
+    assert len(looked) == 1 + len(changed.flows) + len(changed.groups)
+
+
+def test_tables_after_a_failure_pass_beside_those_before_it() -> None:
+    healthy, cache = leaf_spine(4, 3, hosts=2), Cache()
+    before = compile_fabric(healthy, Intent(), cache).tables
+    after = compile_fabric(with_links(healthy, LinkState.DOWN, healthy.links[0]), Intent(), cache).tables
+    for dpid in after:
+        verify_contract(after[dpid], before[dpid])
+        verify_contract(before[dpid], after[dpid])
 
 
 def test_compiled_tables_pass_and_leave_nothing_undefined() -> None:

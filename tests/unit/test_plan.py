@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aifabric_ctrl.model.effects import Stage
@@ -47,6 +49,27 @@ def test_an_unchanged_plan_sends_nothing() -> None:
     delta = difference(wanted, believed_of(wanted), 0.0)
     assert delta.size == 0
     assert stages(delta) == ()
+
+
+def test_equal_objects_of_a_read_back_and_the_very_same_ones_are_both_left_alone() -> None:
+    same = tables(ROUTE, USE, LEARN)
+    copies = [replace(f) for f in same.flows.values()], [replace(g) for g in same.groups.values()], [replace(METER)]
+    turned = replace(USE, actions=())
+    for believed in (believed_of(same), Believed.from_read(*copies)):
+        assert difference(same, believed, 0.0).size == 0
+        assert [c.object for c in difference(tables(ROUTE, turned, LEARN), believed, 0.0).flows_put] == [turned]
+        assert [c.object for c in difference(tables(ROUTE, LEARN), believed, 0.0).flows_deleted] == [USE]
+
+
+def test_no_match_is_hashed_for_what_did_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = tables(ROUTE, USE, LEARN)
+    believed = believed_of(same)
+
+    def hashed(_: Match) -> int:
+        raise AssertionError("a match was hashed")
+
+    monkeypatch.setattr(Match, "__hash__", hashed)
+    assert difference(same, believed, 0.0).size == 0
 
 
 def test_everything_is_put_before_what_needs_it() -> None:
