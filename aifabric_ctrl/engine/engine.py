@@ -273,7 +273,7 @@ class Engine:
             if new is old:
                 continue
             try:
-                verify_contract(new)
+                verify_contract(new, old)
             except ContractError as problem:
                 text = f"{fabric.switches[dpid].text} keeps its tables: {problem.what} (a fault of the controller)"
                 self._context.note_quietly(dpid, "alarm", "plan_refused", text, {"dpid": dpid_text(dpid)})

@@ -15,7 +15,7 @@ def test_a_switch_whose_new_tables_break_the_contract_keeps_its_own(monkeypatch:
     before = all_tables(net)
     uplinks = {key.match.exact("in_port") for key in before[LEAF1].flows}
 
-    def refuse(tables: Tables) -> None:
+    def refuse(tables: Tables, _: Tables | None = None) -> None:
         if {key.match.exact("in_port") for key in tables.flows} == uplinks:
             raise ContractError("a rule the table does not allow")
 
