@@ -99,4 +99,4 @@ def mn(machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MnSe
         yield session
     finally:
         session.close()
-    assert leftovers() == [], "the mn session left something behind"
+    assert leftovers(session.directory) == [], "the mn session left something behind"

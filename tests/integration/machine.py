@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 READY_BOUND_S = 60
+PROBER = Path(__file__).resolve().parents[2] / "topologies" / "labkit" / "prober.py"
 TOPOLOGY = "leafspine,4,2,2"
 BRIDGES = re.compile(r"^[ls]\d+$")
 INTERFACES = re.compile(r"^[ls]\d+(-eth\d+)?(@.*)?$")
@@ -25,16 +26,17 @@ def output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
 
 
-def leftovers() -> list[str]:
-    """Bridges, interfaces and processes that only a lab or an `mn` session makes."""
+def leftovers(directory: Path) -> list[str]:
+    """Bridges, interfaces and hosts that only a lab or an `mn` session makes, and processes whose store is under `directory`."""
     found = [f"bridge {name}" for name in output("ovs-vsctl", "list-br").split() if BRIDGES.match(name)]
     links = [line.split(":")[1].strip() for line in output("ip", "-o", "link").splitlines()]
     found += [f"interface {name}" for name in links if INTERFACES.match(name)]
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+    for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = entry.read_text(errors="replace").replace("\0", " ")
-            if "mininet:" in words or "labkit/prober.py" in words or ("ryu-manager" in words and "aifabric_ctrl" in words):
-                found.append(f"process {entry.parent.name} {words.strip()}")
+            words = (entry / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+            mine = f"AIFABRIC_STATE_DIR={directory}" in (entry / "environ").read_text(errors="replace")
+            if mine or "mininet:" in words or str(PROBER) in words:
+                found.append(f"process {entry.name} {words}")
     return found
 
 

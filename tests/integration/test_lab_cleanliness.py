@@ -41,7 +41,7 @@ def test_two_runs_leave_nothing(lab_command: list[str], tmp_path: Path) -> None:
     for _ in range(2):
         code = finish(start(lab_command, tmp_path), tmp_path)
         assert code == 0, (tmp_path / "lab.log").read_text()
-        assert leftovers() == []
+        assert leftovers(tmp_path) == []
 
 
 def test_an_interrupted_run_leaves_nothing(lab_command: list[str], tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_an_interrupted_run_leaves_nothing(lab_command: list[str], tmp_path: Pat
     wait_for_bridges(process)
     process.send_signal(signal.SIGINT)
     assert finish(process, tmp_path) == 2
-    assert leftovers() == []
+    assert leftovers(tmp_path) == []
 
 
 def test_the_next_run_cleans_up_after_a_killed_one(lab_command: list[str], tmp_path: Path) -> None:
@@ -58,4 +58,4 @@ def test_the_next_run_cleans_up_after_a_killed_one(lab_command: list[str], tmp_p
     process.kill()
     process.wait(timeout=10)
     assert finish(start(lab_command, tmp_path), tmp_path) == 0, (tmp_path / "lab.log").read_text()
-    assert leftovers() == []
+    assert leftovers(tmp_path) == []
