@@ -187,10 +187,8 @@ class Hosts:
             self._alive(host)
             return False
         claim = self._claim(ip, at)
-        if claim is None:
-            self.claimed(ip, mac, at)
-            claim = self._claim(ip, at)
         if claim is None or claim.mac != mac:
+            self.claimed(ip, mac, at)  # an answer nobody asked for is a claim like any other
             return False
         claim.answered = True
         return self._decide(claim)

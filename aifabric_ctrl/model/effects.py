@@ -34,7 +34,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class SendPlan:
-    """Send the stages in order.  ``atomic`` stages (groups and flows) may be committed as one ONF bundle."""
+    """Send the stages in order.  Neighbouring stages of groups and flows may be committed as one ONF bundle."""
 
     session: Session
     plan: int

@@ -17,7 +17,7 @@ Session = int  # one TCP connection of one switch; never reused within a process
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What the store knew at start.  ``switches`` maps dpid to (name, {port number: role value})."""
+    """What the store knew at start.  ``switches`` maps dpid to {port number: role value}."""
 
     at: float
     switches: Mapping[Dpid, Mapping[PortNo, str]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class FrameIn:
 
 @dataclass(frozen=True, slots=True)
 class TablesRead:
-    """A complete read-back: ours (by cookie, by id range) and the number of foreign objects seen."""
+    """A complete read-back: ours (by cookie, by id range), and one line of text about each foreign object or about them all."""
 
     at: float
     session: Session

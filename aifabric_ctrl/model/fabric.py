@@ -1,7 +1,7 @@
 """The fabric as the compiler, the CLI and the API see it: one immutable snapshot.
 
-``Fabric`` is produced by the engine from what switches, links and hosts did; paths and views read it and never change
-it.  ``graph`` is the networkx view.
+``Fabric`` is produced by the engine from what switches, links and hosts did; the compiler and the views read it and never
+change it.  ``graph`` is the networkx view of it, which path listings and library users read.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class Switch:
     Attributes:
         connected: an OpenFlow session is up.  False does not mean dead: it keeps forwarding (fail static).
         programmed: its tables are known to hold what was compiled for it; transit through it is not planned before.
-        complete: every port's role is known.
     """
 
     dpid: Dpid

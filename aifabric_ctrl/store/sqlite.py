@@ -104,7 +104,7 @@ class SqliteStore:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot_id', ?)", (boot_id,))
             if not same_boot:
                 self._db.execute("UPDATE links SET held_until_s = 0")
-                self._db.execute("UPDATE hosts SET since_s = ?1, seen_s = ?1", (now_monotonic_s,))
+                self._db.execute("UPDATE hosts SET since_s = ?, seen_s = ?", (now_monotonic_s, now_monotonic_s))
         held: dict[tuple[Dpid, PortNo], float] = {}
         for link, until_s in links:
             if same_boot and until_s > now_monotonic_s:

@@ -31,7 +31,6 @@ MAY_IMPORT = {
     "engine": {"model", "compile", "plan", "verify"},
     "southbound": {*CORE, "settings", "framework"},
     "northbound": {*CORE, "settings", "store", "yamlfile"},
-    "telemetry": {*CORE, "settings"},
     "store": {*CORE},
     "settings": {*CORE, "yamlfile"},
     "sim": {*CORE, "southbound"},
