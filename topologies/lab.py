@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
 try:
+    from labkit.controller import tail
     from labkit.errors import LabError, PhaseError
     from labkit.fabric import Shape, kernel_datapath
     from labkit.phases import PHASES, Phase
@@ -104,8 +105,9 @@ def measure_again(lab: Lab, phase: Phase, first: list[Row], stalled: list[str]) 
 
 def failed_row(lab: Lab, phase: Phase, error: Exception) -> Row:
     lab.say(f"  NOT RUN: {error}")
+    if lab.log:
+        print(f"  the controller's log ({lab.log}) ends:\n{tail(lab.log)}", file=sys.stderr)
     try:
-        print(f"  the controller's log ({lab.controller.log}) ends:\n{lab.controller.tail()}", file=sys.stderr)
         lab.recover()
     except (LabError, PhaseError, OSError) as second:
         lab.say(f"  could not recover: {second}")

@@ -32,6 +32,14 @@ def free_port(wanted: int) -> int:
     raise LabError("no free TCP port")
 
 
+def tail(log: Path) -> str:
+    """The end of a log, indented."""
+    try:
+        return "\n".join("  | " + line for line in log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+    except OSError:
+        return "  (no log)"
+
+
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -65,7 +73,7 @@ class Controller:
             )
         if not wait_until(lambda: self._listens() or not self.alive(), START_BOUND_S) or not self.alive():
             what = "did not listen in time" if self.alive() else f"ended with code {self.process.poll()}"
-            raise LabError(f"`{' '.join(command)}` {what}; its log ({self.log}) ends:\n{self.tail()}")
+            raise LabError(f"`{' '.join(command)}` {what}; its log ({self.log}) ends:\n{tail(self.log)}")
         return time.monotonic() - begin
 
     def _listens(self) -> bool:
@@ -105,12 +113,6 @@ class Controller:
             with contextlib.suppress(OSError, IndexError):
                 if int(Path(entry, "stat").read_text().rsplit(")", 1)[1].split()[3]) == session:
                     os.kill(int(entry.name), signal.SIGKILL)
-
-    def tail(self) -> str:
-        try:
-            return "\n".join("  | " + line for line in self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-        except OSError:
-            return "  (no log)"
 
     def get(self, path: str, timeout_s: float = HTTP_TIMEOUT_S) -> Any:
         """Decoded JSON of GET /api/v1/PATH. Raises PhaseError when there is no good answer."""

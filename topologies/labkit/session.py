@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ READY_BOUND_S = 30
 SETTLE_BOUND_S = 60
 ROUTE_TABLE = 40
 PATH_PROBES = 4
+BUILD_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,9 @@ class Lab:
         self._fabric: Fabric | None = None
         self._controller: Controller | None = None
         self._flaps: dict[str, int] = {}
+        self._failed: Counter[Shape] = Counter()
+        self._built = 0
+        self.log: Path | None = None  # of the last controller, also after it was taken down
         self.started: dict[Shape, Started] = {}
 
     @property
@@ -73,11 +78,23 @@ class Lab:
         """Makes `shape` the fabric that is up, with a controller that has an empty store, and waits until all is settled."""
         if self._fabric is not None and self._fabric.shape == shape:
             return
+        if self._failed[shape] >= BUILD_ATTEMPTS:
+            raise PhaseError(f"this fabric did not come up {BUILD_ATTEMPTS} times and is not tried again")
         self.take_down()
         self.say(f"building {shape} ({'kernel' if self.options.datapath == 'kernel' else 'userspace'} datapath)")
-        number = len(self.started) + 1
+        try:
+            self._build(shape)
+        except (LabError, PhaseError):
+            self._failed[shape] += 1
+            self.take_down()
+            raise
+
+    def _build(self, shape: Shape) -> None:
+        self._built += 1
         openflow, api = free_port(self.options.openflow_port), free_port(self.options.api_port)
-        self._controller = Controller(self.options.manager, self.options.state_dir / f"fabric{number}", openflow, api)
+        directory = self.options.state_dir / f"fabric{self._built}"
+        self._controller = Controller(self.options.manager, directory, openflow, api)
+        self.log = self._controller.log
         self._controller.start()
         self._fabric = Fabric(shape, openflow, self.options.datapath)
         self._fabric.build()
