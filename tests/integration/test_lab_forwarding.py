@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.rows("start", "quiet", "baseline", "roce", "roce4", "route_entries")]
+pytestmark = [pytest.mark.integration, pytest.mark.rows("start", "quiet", "baseline", "roce", "roce4", "ecmp", "route_entries")]
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -31,6 +32,25 @@ def test_nothing_is_lost_while_nothing_fails(lab_rows: Rows) -> None:
     row = only(lab_rows, "baseline")
     assert row["sent"] > 10_000
     assert row["lost"] == 0
+
+
+def test_ecmp_01_no_uplink_is_idle_and_none_carries_all(lab_rows: Rows) -> None:
+    """ECMP-01: 256 TCP flows over four uplinks, each within 30 % of its share.
+
+    TCP ports count towards the choice of path. ICMP between one pair has nothing that differs and takes one path, by design.
+    """
+    details = only(lab_rows, "ecmp")["details"]
+    assert details["select_groups"]
+    for buckets in details["select_groups"]:
+        first = Counter(bucket["port"] for bucket in buckets)
+        assert len(first) == 4 and len(set(first.values())) == 1, "every live spine is the first choice of equally many buckets"
+        assert min(bucket["weight"] for bucket in buckets) >= 1
+    assert sum(details["tcp_flows"].values()) == 256
+    assert all(64 * 0.7 <= flows <= 64 * 1.3 for flows in details["tcp_flows"].values()), details["tcp_flows"]
+    assert details["restless"] == 0
+    paths = details["paths_by_field"]
+    assert paths["TCP source port"] == paths["TCP destination port"] == 4
+    assert paths["nothing (one TCP five-tuple)"] == paths["ICMP identifier"] == 1
 
 
 @pytest.mark.parametrize("phase", ["roce", "roce4"])

@@ -29,6 +29,13 @@ def test_a_probe_is_recognised_behind_its_headers(protocol: int) -> None:
     assert packets.parse_ipv4(ipv4(protocol, segment)) == (7, 123)
 
 
+def test_an_icmp_probe_carries_its_source_port_as_identifier() -> None:
+    segment = packets.segment(socket.IPPROTO_ICMP, 49152, 0, 7, 123)
+    assert segment[0] == 0  # an echo reply: nobody answers it
+    assert struct.unpack("!HH", segment[4:8]) == (49152, 123)
+    assert packets.parse_ipv4(ipv4(socket.IPPROTO_ICMP, segment)) == (7, 123)
+
+
 @pytest.mark.parametrize("data", [b"", b"\x45", b"\x60" + b"\0" * 60, b"\x45" + b"\0" * 60])
 def test_other_packets_are_no_probes(data: bytes) -> None:
     assert packets.parse_ipv4(memoryview(data)) is None

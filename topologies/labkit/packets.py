@@ -1,7 +1,8 @@
 """Probe packets: headers, payload, RoCE source ports. Pure; opens no socket.
 
 Layer-4 headers are made by hand and sent through raw sockets, so that one socket a host can carry any number of flows.
-TCP segments carry RST, which no host ever answers: a flow stays one-way and costs nothing at the far end.
+TCP segments carry RST and ICMP probes are echo replies nobody asked for: no host answers either, so a flow stays one-way and
+costs nothing at the far end.
 """
 
 import random
@@ -13,17 +14,23 @@ PAYLOAD = struct.Struct("!III")  # magic, flow id, sequence number
 UDP_HEADER = struct.Struct("!HHHH")
 TCP_HEADER = struct.Struct("!HHIIBBHHH")
 TCP_RST = 0x04
+ICMP_HEADER = struct.Struct("!BBHHH")
 PADDING = b"\0" * 16
 ROCE_PORT = 4791
 
-PROTOCOLS = {"udp": socket.IPPROTO_UDP, "tcp": socket.IPPROTO_TCP}
+PROTOCOLS = {"udp": socket.IPPROTO_UDP, "tcp": socket.IPPROTO_TCP, "icmp": socket.IPPROTO_ICMP}
 
 
 def segment(protocol: int, source_port: int, destination_port: int, flow: int, sequence: int) -> bytes:
-    """Header and payload of one probe. The UDP checksum is 0 (none, RFC 768); nothing here looks at TCP's."""
+    """Header and payload of one probe. The UDP checksum is 0 (none, RFC 768); nothing here looks at TCP's or ICMP's.
+
+    ICMP has no ports: the source port is its identifier.
+    """
     payload = PAYLOAD.pack(MAGIC, flow, sequence) + PADDING
     if protocol == socket.IPPROTO_UDP:
         return UDP_HEADER.pack(source_port, destination_port, 8 + len(payload), 0) + payload
+    if protocol == socket.IPPROTO_ICMP:
+        return ICMP_HEADER.pack(0, 0, 0, source_port, sequence & 0xFFFF) + payload
     return TCP_HEADER.pack(source_port, destination_port, sequence & 0xFFFFFFFF, 0, 5 << 4, TCP_RST, 0, 0, 0) + payload
 
 
@@ -32,7 +39,7 @@ def parse_ipv4(packet: memoryview) -> tuple[int, int] | None:
     if len(packet) < 20 or packet[0] >> 4 != 4:
         return None
     start = (packet[0] & 15) * 4
-    if packet[9] == socket.IPPROTO_UDP:
+    if packet[9] in (socket.IPPROTO_UDP, socket.IPPROTO_ICMP):
         start += 8
     elif packet[9] == socket.IPPROTO_TCP and len(packet) > start + 12:
         start += (packet[start + 12] >> 4) * 4

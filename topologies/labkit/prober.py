@@ -159,14 +159,15 @@ class Run:
 
     def _open_receiver(self, wanted):
         port = wanted["destination_port"] if wanted["protocol"] == "udp" else 0
-        key = (wanted["destination_pid"], port)
+        protocol = packets.PROTOCOLS[wanted["protocol"]]
+        key = (wanted["destination_pid"], protocol, port)
         if key in self.receivers:
             return
         self.receivers.add(key)
 
         def make():
             if not port:
-                return tuned(socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP))
+                return tuned(socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol))
             sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             sock.bind(("", port))
             return tuned(sock)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit.fabric import Shape
-from labkit.phases import controller, failover, forwarding, spread
+from labkit.phases import controller, ecmp, failover, forwarding, spread
 from labkit.report import Row
 from labkit.session import Lab
 
@@ -41,6 +41,7 @@ PHASES = (
     Phase("controller_kill", controller.kill_and_restart),
     Phase("controller_dead", controller.dead_then_uplink_down),
     Phase("vswitchd", controller.vswitchd_restart),
+    Phase("ecmp", ecmp.spread, _four_spines),
     Phase("spread4", spread.one_uplink_dead, _four_spines),
     Phase("stable_flows4", spread.stable_flows, _four_spines),
     Phase("roce4", spread.roce, _four_spines),
