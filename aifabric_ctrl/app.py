@@ -107,7 +107,7 @@ class AIFabric(App):  # type: ignore[misc]
             log=logging.getLogger("aifabric_ctrl.api"),
             log_output=False,
             max_size=API_GREENLETS,
-            socket_timeout=60,
+            socket_timeout=10,
             debug=False,  # no traceback in an answer
         )
         LOG.info("API on http://%s:%d/api/v1/", f"[{host}]" if ":" in host else host, port)

@@ -118,8 +118,7 @@ class _Compiler:
         yield from self._routes([self._plan(family) for family in FAMILIES])
 
     def _lldp(self) -> Iterator[Section]:
-        verified = {h.port for hosts in self.facts.hosts.values() for h in hosts if h.verified}
-        for number in sorted(verified):
+        for number in self.facts.edge_ports:
             meter = self.meters.unknown_host.get(number)
             yield self.cache.get(("lldp", number, meter), port.lldp_section, number, meter)
 

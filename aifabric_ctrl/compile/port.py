@@ -34,13 +34,16 @@ def fabric_section(family: Family, ports: Sequence[PortNo]) -> Section:
 
 
 def lldp_section(port: PortNo, meter: int | None) -> Section:
-    """A port with a verified host sends no LLDP of ours: count what it sends, but keep it off the discovery's meter."""
+    """An edge port may turn out to lead to a switch, but what it sends must not use up the meter of known cables."""
     section = Section()
     section.add(
         PORT,
         Priority.PORT_LLDP_HOST,
         Match.of(in_port=port, eth_type=ETH_LLDP),
-        Why(f"lldp/port/{port}", f"a host lives on port {port}: LLDP from there is reported on that port's meter"),
+        Why(
+            f"lldp/port/{port}",
+            f"port {port} is an edge port: LLDP from there has that port's meter and leaves discovery's alone",
+        ),
         meter=meter,
         actions=TO_CONTROLLER,
     )

@@ -99,7 +99,7 @@ TABLES: tuple[TableSpec, ...] = (
         (SOURCE_TENANT,),
         (CLASS,),
         (
-            Row(Priority.PORT_LLDP_HOST, "LLDP on a port with a verified host", "that port's unknown-host meter, controller"),
+            Row(Priority.PORT_LLDP_HOST, "LLDP on an edge port", "that port's unknown-host meter, controller"),
             Row(Priority.PORT_LLDP, "LLDP anywhere (base rule, on every switch at all times)", "LLDP meter, controller"),
             Row(Priority.PORT_ANNOUNCE, "a known host's ARP request for its own address", "unknown-host meter, controller"),
             Row(Priority.PORT_NEVER, "ARP request for an address no host can have", "drop"),

@@ -36,6 +36,8 @@ class BfdTurns:
         """One bridge's BFD states by port number."""
         for ref in [r for r in self.states if r.dpid == dpid]:
             del self.states[ref]
+            if ref.port not in states:
+                self._links.bfd_state(ref, "off")
         for number, state in states.items():
             ref = PortRef(dpid, number)
             self.states[ref] = state

@@ -12,7 +12,7 @@ import hmac
 from dataclasses import dataclass, replace
 
 from aifabric_ctrl.engine.context import Context
-from aifabric_ctrl.engine.links import Links
+from aifabric_ctrl.engine.links import LinkRecord, Links
 from aifabric_ctrl.engine.switches import Switches, SwitchRecord
 from aifabric_ctrl.model import frames
 from aifabric_ctrl.model.effects import PacketOut, SavePorts
@@ -51,6 +51,7 @@ class Discovery:
         self._due: list[tuple[float, PortRef]] = []
         self._unsaved: set[Dpid] = set()
         links.on_accepted = self.adopt_role
+        links.on_quarantined = self.drop_role
         self.dirty = False
 
     # -- what happens to ports ---------------------------------------------------------------------------------------
@@ -129,20 +130,28 @@ class Discovery:
         intent = self._context.intent
         link = self._links.by_port.get(ref)
         if link is not None:
-            far = self._switches.by_dpid.get(link.other(ref).dpid)
-            if far is None or far.session is None:
-                probe.unanswered = 0  # nobody there could have reported our probes
-            elif probe.unanswered >= MOVED_PROBES and link.state is LinkState.DOWN and not self._has_carrier(link.other(ref)):
-                self._links.remove(
-                    link, f"{self._switches.text(ref)} is up and its old far end is not: the cable leads elsewhere"
-                )
-                self._set_role(ref, PortRole.UNKNOWN)
-            elif probe.unanswered >= intent.probes_lost:
-                self._links.direction_lost(ref)
+            self._judge_link(ref, probe, link)
         elif port.role is PortRole.FABRIC and probe.unanswered >= intent.probes_lost:
             self._set_role(ref, PortRole.UNKNOWN)
         if port.role is PortRole.UNKNOWN and probe.unanswered >= intent.settle_probes and self._links.by_port.get(ref) is None:
             self._set_role(ref, PortRole.EDGE)
+
+    def _judge_link(self, ref: PortRef, probe: Probe, link: LinkRecord) -> None:
+        """The end of a known link whose probes may go unheard."""
+        far = self._switches.by_dpid.get(link.other(ref).dpid)
+        away = far is None or far.session is None
+        dead = link.state is LinkState.DOWN and (away or not self._has_carrier(link.other(ref)))
+        if probe.unanswered >= MOVED_PROBES and dead:
+            self._links.remove(link, f"{self._switches.text(ref)} is up and its old far end is not: the cable leads elsewhere")
+            self._set_role(ref, PortRole.UNKNOWN)
+        elif link.quarantined and probe.unanswered >= MOVED_PROBES:
+            self._links.remove(link, f"probes of {self._switches.text(ref)} no longer arrive at the other end")
+            for end in link.key:
+                self._set_role(end, PortRole.UNKNOWN)
+        elif away and link.state is LinkState.UP:
+            probe.unanswered = 0  # nobody there could have reported our probes
+        elif probe.unanswered >= self._context.intent.probes_lost:
+            self._links.direction_lost(ref)
 
     def _has_carrier(self, ref: PortRef) -> bool:
         port = self._switches.port(ref)
@@ -214,6 +223,11 @@ class Discovery:
         """Both ends of an accepted link lead to a switch."""
         for end in ends:
             self._set_role(end, PortRole.FABRIC)
+
+    def drop_role(self, ends: tuple[PortRef, PortRef]) -> None:
+        """Neither end of a quarantined link is trusted with anything."""
+        for end in ends:
+            self._set_role(end, PortRole.UNKNOWN)
 
     def _hurry(self, ref: PortRef) -> None:
         """The other direction is worth proving now rather than at the next interval."""

@@ -51,7 +51,7 @@ class Engine:
         self._snapshot = Snapshot(self._context, self._switches)
         self._links = Links(self._context, self._switches, lambda: self._snapshot.fabric.roles)
         self._discovery = Discovery(self._context, self._switches, self._links, entropy)
-        self._hosts = Hosts(self._context, self._switches, self._discovery.host_seen)
+        self._hosts = Hosts(self._context, self._switches, self._discovery.host_seen, self._links.joined)
         self._holding = Holding(self._context, self._switches)
         self._intake = Intake(self._context, self._switches, self._discovery, self._hosts, self._holding)
         self._sync = Sync(self._context, self._switches)
@@ -128,6 +128,8 @@ class Engine:
             "info", "switch_connected", f"{record.text} connected from {event.address}", {"dpid": dpid_text(event.dpid)}
         )
         self._discovery.switch_connected(record, before)
+        for ref in self._hosts.of_switch(record.dpid):
+            self._discovery.host_seen(ref)
         self._context.emit(ReadTables(event.session))
         self._changed = True
 
@@ -138,9 +140,7 @@ class Engine:
             text = f"{record.text}: {event.reason}; it keeps forwarding with the tables it has"
             self._context.note("warning", "switch_gone", text, {"dpid": dpid_text(record.dpid)})
             self._changed = True
-            if not record.programmed and not self._links.of_switch(record.dpid) and not self._hosts.of_switch(record.dpid):
-                self._discovery.forget(record)
-                self._switches.forget(record.dpid)
+            self._forget_unused()
 
     def _port_changed(self, event: ev.PortChanged) -> None:
         change = self._switches.port_changed(event)
@@ -240,6 +240,7 @@ class Engine:
                         self._hosts.port_became_fabric(end)
 
     def _plan(self) -> None:
+        self._forget_unused()
         fabric = self._snapshot.build(self._links.snapshot(), self._hosts.by_ip, frozenset(self._hosts.tombstones))
         self._desired = self._compile(fabric)
         self._links.reconsider()
@@ -259,6 +260,14 @@ class Engine:
             fence.cause, fence.cause_at = cause
             fence.messages, fence.switches = sent.messages, len(sent.plans)
         self._fences.add(fence)
+
+    def _forget_unused(self) -> None:
+        """Switches that are away and hold no link and no host: strangers, and those whose cables lead elsewhere now."""
+        for record in list(self._switches):
+            unused = record.session is None and not self._links.of_switch(record.dpid)
+            if unused and not self._hosts.of_switch(record.dpid):
+                self._discovery.forget(record)
+                self._switches.forget(record.dpid)
 
     def _compile(self, fabric: Fabric) -> Desired:
         """The new tables, or for a switch whose new ones break the pipeline's contract the last good ones."""

@@ -58,10 +58,17 @@ class Claim:
 class Hosts:
     """The host table and its timers."""
 
-    def __init__(self, context: Context, switches: Switches, on_verified: Callable[[PortRef], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        switches: Switches,
+        on_verified: Callable[[PortRef], None],
+        joined: Callable[[Dpid], bool],
+    ) -> None:
         self._context = context
         self._switches = switches
         self._on_verified = on_verified
+        self._joined = joined
         self.by_ip: dict[Address, Host] = {}
         self.seen: dict[Address, float] = {}
         self._watch: dict[Address, Watch] = {}
@@ -98,9 +105,9 @@ class Hosts:
         self._context.emit(SaveHost(host))
         self._context.count("hosts_adopted")
 
-    def of_switch(self, dpid: Dpid) -> bool:
-        """Any host of this switch is known."""
-        return any(ref.dpid == dpid for ref in self._at)
+    def of_switch(self, dpid: Dpid) -> list[PortRef]:
+        """Ports of this switch with hosts."""
+        return [ref for ref in self._at if ref.dpid == dpid]
 
     def known(self, ip: Address, mac: int, at: PortRef) -> bool:
         """This very address, MAC and port are a host of ours."""
@@ -196,6 +203,7 @@ class Hosts:
     def _alive(self, host: Host) -> None:
         """A host answered at its own port: it stays, and whoever else claims its address is refused."""
         self.seen[host.ip] = self._context.now
+        self._on_verified(host.at)
         self._arm(host.ip, Watch(self._context.now + self._context.intent.host_age_s))
         if host.ip in self._leaving:
             self._leaving.discard(host.ip)
@@ -221,7 +229,7 @@ class Hosts:
         if not claim.answered:
             return False
         old = self.by_ip.get(claim.ip)
-        if old is not None and self._could_answer(old) and self._context.now < claim.since + self._context.intent.move_probe_s:
+        if old is not None and not self._silent(old, claim):
             return False
         self._drop_claim(claim)
         self._learn(claim, old)
@@ -267,11 +275,20 @@ class Hosts:
             return False
         return True
 
-    def _could_answer(self, host: Host) -> bool:
-        """Whether asking the old place makes sense at all."""
-        record = self._switches.by_dpid.get(host.at.dpid)
-        port = self._switches.port(host.at)
-        return record is not None and record.session is not None and port is not None and port.usable
+    def _silent(self, old: Host, claim: Claim) -> bool:
+        """The old place had its chance to answer, or cannot have anybody any more.
+
+        While its leaf is away but still joined to the fabric nobody can be asked, and the owner is taken to be there
+        (fail static): else whoever announces an address while the controller restarts would take it.
+        """
+        record = self._switches.by_dpid.get(old.at.dpid)
+        if record is None or record.session is None:
+            return not self._joined(old.at.dpid)
+        port = self._switches.port(old.at)
+        if port is None or not port.usable:
+            return True
+        asked_since = max(claim.since, record.connected_at)
+        return self._context.now >= asked_since + self._context.intent.move_probe_s
 
     # -- time ------------------------------------------------------------------------------------------------------------
 

@@ -23,11 +23,12 @@ from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.switches import Switches
 from aifabric_ctrl.model.backoff import backoff_s
 from aifabric_ctrl.model.effects import SaveLink
-from aifabric_ctrl.model.fabric import Link, LinkState, Role
+from aifabric_ctrl.model.fabric import Link, LinkState, PortRole, Role
 from aifabric_ctrl.model.ids import Dpid, PortRef
 
 LinkKey = tuple[PortRef, PortRef]
 FLAPS_KEPT = 32  # more make no longer pause
+QUARANTINE = "joins two switches of the same tier; not used (relayed LLDP or wrong cabling)"
 
 
 @dataclass
@@ -64,9 +65,12 @@ class Links:
         self._switches = switches
         self._roles = roles
         self.on_accepted: Callable[[LinkKey], None] = lambda _: None
+        self.on_quarantined: Callable[[LinkKey], None] = lambda _: None
+        self._ends_of: dict[Dpid, set[PortRef]] = {}
         self.by_key: dict[LinkKey, LinkRecord] = {}
         self.by_port: dict[PortRef, LinkRecord] = {}
         self._bfd_seen_up: set[PortRef] = set()
+        self._bfd_up: set[PortRef] = set()
         self.bfd_started: frozenset[LinkKey] = frozenset()  # links whose BFD was asked to begin
         self._wake_at = math.inf
         self.dirty = False
@@ -107,6 +111,12 @@ class Links:
         record = self.by_port.get(sender)
         if record is None:
             return
+        if record.state is LinkState.UP and self._bfd_up.issuperset(record.key):
+            self._context.count("lldp_lost_while_bfd_up")
+            ends = f"{self._switches.text(record.a)} <-> {self._switches.text(record.b)}"
+            text = f"{ends}: LLDP is lost but BFD is up at both ends; the link stays in use"
+            self._context.note_quietly(record.key, "warning", "lldp_lost", text)
+            return
         if sender == record.a:
             record.heard_ab = False
         else:
@@ -130,6 +140,7 @@ class Links:
         for end in record.key:
             if self.by_port.get(end) is record:
                 del self.by_port[end]
+                self._ends_of[end.dpid].discard(end)
         self._context.emit(SaveLink(self.link(record), gone=True))
         self.dirty = True
 
@@ -200,9 +211,13 @@ class Links:
     def next_deadline(self) -> float | None:
         return self._wake_at if self._wake_at < math.inf else None
 
+    def joined(self, dpid: Dpid) -> bool:
+        """Some link of this switch works, as far as can be seen."""
+        return any(r.state in (LinkState.UP, LinkState.HELD) and dpid in (r.a.dpid, r.b.dpid) for r in self.by_key.values())
+
     def of_switch(self, dpid: Dpid) -> bool:
         """Any link of this switch is known."""
-        return any(dpid in (a.dpid, b.dpid) for a, b in self.by_key)
+        return bool(self._ends_of.get(dpid))
 
     def unsettled(self) -> list[LinkKey]:
         """Links that are UP at their own ends and not yet counted on elsewhere."""
@@ -248,7 +263,10 @@ class Links:
         """BFD of a port as its switch reports it."""
         if state == "up":
             self._bfd_seen_up.add(end)
-        elif state == "off":
+            self._bfd_up.add(end)
+            return
+        self._bfd_up.discard(end)
+        if state == "off":
             self._bfd_seen_up.discard(end)
 
     def _bfd_starting(self, record: LinkRecord) -> bool:
@@ -266,7 +284,9 @@ class Links:
 
     def _add(self, record: LinkRecord) -> None:
         self.by_key[record.key] = record
-        self.by_port[record.a] = self.by_port[record.b] = record
+        for end in record.key:
+            self.by_port[end] = record
+            self._ends_of.setdefault(end.dpid, set()).add(end)
         self.dirty = True
 
     def _make_room(self, sender: PortRef, receiver: PortRef) -> bool:
@@ -275,7 +295,7 @@ class Links:
             old = self.by_port.get(end)
             if old is None:
                 continue
-            if old.heard_ab and old.heard_ba and old.state in (LinkState.UP, LinkState.HELD):
+            if old.heard_ab and old.heard_ba and old.state in (LinkState.UP, LinkState.HELD) and self._there(old.other(end)):
                 text = f"{self._switches.text(end)} hears a second neighbour; is there a hub, or is LLDP being relayed?"
                 self._context.note_quietly(end, "alarm", "link_two_neighbours", text, {"port": str(end)})
                 return False
@@ -285,29 +305,49 @@ class Links:
     def _contradicts(self, a: PortRef, b: PortRef) -> bool:
         """In a tiered fabric two leaves, or two spines, are never joined (DESIGN 3, "What is a link").
 
-        Both must have a place already: a leaf one that a spine confirms, a spine one that a leaf does.  A switch without
-        any accepted link is new and gets its place by its first one.
+        Both must have a place already, confirmed by a switch of the other tier that is certain of its own: a spine
+        without a single open edge port, or any leaf.  So meshes, and racks whose hosts have not spoken, are left alone,
+        and a new switch gets its place by its first link.
         """
         roles = self._roles()
         role = roles.get(a.dpid)
         if role is not roles.get(b.dpid) or role not in (Role.LEAF, Role.SPINE):
             return False
+        return self._placed(a.dpid, role, roles, (a, b)) and self._placed(b.dpid, role, roles, (a, b))
+
+    def _placed(self, dpid: Dpid, role: Role, roles: Mapping[Dpid, Role], but: LinkKey) -> bool:
         other = Role.SPINE if role is Role.LEAF else Role.LEAF
-        placed: set[Dpid] = set()
-        for record in self.by_key.values():
-            if record.ever_up and not record.quarantined and record.key != (a, b):
-                for near, far in (record.key, record.key[::-1]):
-                    if roles.get(far.dpid) is other:
-                        placed.add(near.dpid)
-        return a.dpid in placed and b.dpid in placed
+        for end in self._ends_of.get(dpid, ()):
+            record = self.by_port.get(end)
+            if record is None or record.key == but or record.quarantined or not record.ever_up:
+                continue
+            far = record.other(end).dpid
+            if roles.get(far) is other and (other is Role.LEAF or not self._open_edge(far)):
+                return True
+        return False
+
+    def _open_edge(self, dpid: Dpid) -> bool:
+        switch = self._switches.by_dpid.get(dpid)
+        return switch is None or any(p.role is PortRole.EDGE and p.usable for p in switch.ports.values())
 
     def reconsider(self) -> None:
-        """Roles may have changed: what no longer contradicts them is used."""
+        """Roles may have changed: what no longer contradicts them is used, what does now is not."""
         for record in self.by_key.values():
-            if record.quarantined and not self._contradicts(*record.key):
-                record.quarantined = False
+            contradicts = self._contradicts(*record.key)
+            if contradicts is record.quarantined:
+                continue
+            record.quarantined = contradicts
+            if contradicts:
+                self._note("alarm", "link_quarantined", record, QUARANTINE)
+                self.on_quarantined(record.key)
+            else:
                 self.on_accepted(record.key)
-                self.evaluate(record)
+            self.evaluate(record)
+
+    def _there(self, end: PortRef) -> bool:
+        """Its switch is connected, so its probes would be heard if the cable still led there."""
+        record = self._switches.by_dpid.get(end.dpid)
+        return record is not None and record.session is not None
 
     def _usable(self, end: PortRef) -> bool:
         """A port of a switch that is away counts as usable: only the end we can see can tell (fail static)."""

@@ -26,7 +26,7 @@ class Outstanding:
     """A plan that was sent and whose last barrier has not come back."""
 
     plan: int
-    puts: tuple[Item, ...]
+    puts: dict[Item, Item | None]  # what was put, and what was at its place before
     objects: int
     sent_at: float
     refused: list[Item] = field(default_factory=list)
@@ -50,6 +50,8 @@ class SwitchRecord:
     foreign: tuple[str, ...] = ()
     connected_at: float = 0.0
     closing: bool = False
+    reread_at: float = 0.0  # when its tables are read back again
+    read_clean: bool = False  # nothing was sent since they were last asked for
     adopt_until: float = 0.0  # has tables the store did not know; they are left alone until then
 
     @property

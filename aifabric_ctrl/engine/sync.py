@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from aifabric_ctrl.compile import base_tables
 from aifabric_ctrl.engine.context import Context
-from aifabric_ctrl.engine.switches import Outstanding, Switches, SwitchRecord, object_text, why_of
-from aifabric_ctrl.model.effects import CloseSession, SendPlan
+from aifabric_ctrl.engine.switches import Item, Outstanding, Switches, SwitchRecord, object_text, why_of
+from aifabric_ctrl.model.effects import CloseSession, ReadTables, SendPlan
 from aifabric_ctrl.model.events import ObjectRefused, PlanAcked, Session, TablesRead
 from aifabric_ctrl.model.fabric import Fabric
 from aifabric_ctrl.model.ids import dpid_text
+from aifabric_ctrl.model.ownership import stable_hash
 from aifabric_ctrl.model.rules import Desired, Flow, Group, Tables
 from aifabric_ctrl.plan.believed import Believed
 from aifabric_ctrl.plan.order import Delta, difference, stages
@@ -48,7 +49,11 @@ class Sync:
         record = self._switches.of_session(event.session)
         if record is None:
             return False
-        record.believed = Believed.from_read(event.flows, event.groups, event.meters)
+        there = Believed.from_read(event.flows, event.groups, event.meters)
+        if record.synced is not None and record.believed is not None and not self._differs(record, record.believed, there):
+            return False
+        record.believed = there
+        record.reread_at = self._context.now + self._context.intent.reread_s * (1 + stable_hash(str(record.dpid), 8) / 256)
         record.synced, record.base_sent = None, False
         record.foreign = event.foreign
         if not event.flows:
@@ -63,6 +68,29 @@ class Sync:
             text = f"{record.text}: {len(event.foreign)} objects are not ours; left alone (first: {event.foreign[0]})"
             self._context.note_quietly(record.dpid, "warning", "foreign_objects", text, {"dpid": dpid_text(record.dpid)})
         return True
+
+    def _differs(self, record: SwitchRecord, believed: Believed, there: Believed) -> bool:
+        """A later read-back shows something we did not do; one that crossed a plan of ours says nothing."""
+        if not record.read_clean or record.outstanding:
+            return False
+        pairs = ((believed.flows, there.flows), (believed.groups, there.groups), (believed.meters, there.meters))
+        wrong = sum(len(dict(a).items() ^ dict(b).items()) for a, b in pairs)
+        if not wrong:
+            return False
+        self._context.count("tables_differed")
+        text = f"{record.text}: {wrong} entries are not as we left them (changed behind our back?); put right"
+        self._context.note_quietly(record.dpid, "alarm", "tables_differ", text, {"dpid": dpid_text(record.dpid)})
+        return True
+
+    def _reread(self, record: SwitchRecord) -> None:
+        """Ask a quiet, synchronised switch again what it holds: others can write to it too."""
+        interval = self._context.intent.reread_s
+        if record.session is None or record.synced is None or record.outstanding or not interval:
+            return
+        if record.reread_at <= self._context.now:
+            record.reread_at = self._context.now + interval
+            record.read_clean = True
+            self._context.emit(ReadTables(record.session))
 
     def started_at(self) -> float:
         """When the first switch was read back."""
@@ -105,17 +133,18 @@ class Sync:
             return
         ordered = stages(delta)
         plan = self._switches.next_plan()
-        puts = []
+        puts: dict[Item, Item | None] = {}
         for stage in ordered:
             for change in stage.changes:
                 if change.op == "put":
+                    puts[change.object] = believed.there(change.object)
                     believed.put(change.object)
-                    puts.append(change.object)
                 else:
                     believed.remove(change.object)
                 kind = "flow" if isinstance(change.object, Flow) else "group" if isinstance(change.object, Group) else "meter"
                 self._context.count(f"{kind}_mods_sent")
-        record.outstanding[plan] = Outstanding(plan, tuple(puts), delta.size, self._context.now)
+        record.outstanding[plan] = Outstanding(plan, puts, delta.size, self._context.now)
+        record.read_clean = False
         self._context.emit(SendPlan(session, plan, ordered))
         sent.plans.append((session, plan))
         sent.messages += delta.size
@@ -154,7 +183,8 @@ class Sync:
                 text = f"{record.text}: deleting {object_text(event.object)} refused: {event.error}"
                 self._context.note_quietly((record.dpid, object_text(event.object)), "alarm", "object_refused", text)
                 return
-        failure = record.believed.refuse(event.object, event.error, self._context.now)
+        before = outstanding.puts.get(event.object) if outstanding is not None else None
+        failure = record.believed.refuse(event.object, event.error, self._context.now, before)
         why = why_of(event.object, desired.tables.get(record.dpid))
         text = f"{record.text}: {object_text(event.object)} refused: {event.error}; needed because {why or 'of an earlier plan'}"
         data = {"dpid": dpid_text(record.dpid), "error": event.error, "retries": failure.retries}
@@ -175,6 +205,7 @@ class Sync:
             return
         self._look_at = self._context.now + LOOK_EVERY_S
         for record in self._switches:
+            self._reread(record)
             if record.session is None or record.closing:
                 continue
             oldest = min((p.sent_at for p in record.outstanding.values()), default=math.inf)
@@ -207,5 +238,8 @@ class Sync:
         """When stuck or adopted switches are to be looked at again."""
         waits = any(r.session is not None and (r.outstanding or r.believed is None) for r in self._switches)
         adopting = [r.adopt_until for r in self._switches if r.session is not None and r.adopt_until > self._context.now]
+        rereads = [r.reread_at for r in self._switches if r.session is not None and r.synced is not None]
         looks = [self._look_at] if waits else []
+        if rereads and self._context.intent.reread_s:
+            looks.append(max(min(rereads), self._look_at))
         return min(adopting + looks, default=None)

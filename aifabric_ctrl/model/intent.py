@@ -35,6 +35,9 @@ class Intent:
     hold_down_max_s: float = 30.0
     flap_memory_s: float = 60.0  # flaps older than this are forgotten
 
+    # Others may write to a switch as well.
+    reread_s: float = 30.0  # quiet switches are read back again this often; 0: only when they connect
+
     # Hosts.
     host_age_s: float = 300.0  # silence before probing; Linux itself forgets neighbours in 60 s
     host_probe_s: float = 0.3  # per probe; three unanswered ones age a host out

@@ -58,6 +58,12 @@ class Believed:
             {m.meter_id: m for m in meters},
         )
 
+    def there(self, item: Flow | Group | Meter) -> Flow | Group | Meter | None:
+        """What is believed at the place of this object."""
+        if isinstance(item, Flow):
+            return self.flows.get(item.key)
+        return self.groups.get(item.group_id) if isinstance(item, Group) else self.meters.get(item.meter_id)
+
     def put(self, item: Flow | Group | Meter) -> None:
         """Assume the object is there from now on; an earlier failure of it waits for the switch's answer."""
         failure = self.failed.get(key_of(item))
@@ -79,9 +85,11 @@ class Believed:
         else:
             self.meters.pop(item.meter_id, None)
 
-    def refuse(self, item: Flow | Group | Meter, error: str, now: float) -> Failure:
-        """The switch said no: the object is not there, and is retried later with growing pauses."""
+    def refuse(self, item: Flow | Group | Meter, error: str, now: float, before: Flow | Group | Meter | None = None) -> Failure:
+        """The switch said no: what was there ``before`` still is, and the object is retried later with growing pauses."""
         self.remove(item)
+        if before is not None:
+            self.put(before)
         key = key_of(item)
         old = self.failed.get(key)
         retries = old.retries + 1 if old is not None and old.item == item else 0

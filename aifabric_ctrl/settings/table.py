@@ -150,6 +150,7 @@ _DISCOVERY = (
     _intent("settle_interval_s", seconds(0.05, 10), "s", "between those; a switch that boots answers within this", "engine"),
     _intent("hold_down_s", seconds(0, 600), "s", "a link that comes back waits this long; doubles with each flap", "engine"),
     _intent("hold_down_max_s", seconds(0, 3600), "s", "the doubling ends here", "engine"),
+    _intent("reread_s", seconds(0, 86_400), "s", "quiet switches are read back this often; 0: only on connecting", "engine"),
     _intent("flap_memory_s", seconds(1, 86_400), "s", "flaps older than this are forgotten", "engine"),
     _intent("bfd", SWITCH, "", "finds links that die without a port event; set through OVSDB", "engine, southbound.ovsdb"),
     _intent(

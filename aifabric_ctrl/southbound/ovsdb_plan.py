@@ -109,6 +109,7 @@ class BfdPlanner:
         self._twice: tuple[PortRef, ...] = ()
         self._values: dict[str, str] = {}
         self._start_now: frozenset[LinkEnds] = frozenset()
+        self._own: set[Dpid] = set()  # switches that have had a wanted link: others may be another controller's
         self._progress: dict[LinkEnds, _Progress] = {}
         self._failures: dict[LinkEnds, _Failure] = {}
         self._unwanted_s: dict[str, float] = {}
@@ -138,6 +139,7 @@ class BfdPlanner:
         self._links, self._ports, self._twice = tuple(kept), frozenset(ports), tuple(twice)
         self._values = {"enable": "true", "min_tx": str(interval_ms), "min_rx": str(interval_ms), "mult": MULT}
         wanted = set(kept)
+        self._own.update(end.dpid for end in ports)
         self._start_now = frozenset(wanted if start is None else {(min(a, b), max(a, b)) for a, b in start})
         self._progress = {link: p for link, p in self._progress.items() if link in wanted}
         self._failures = {link: f for link, f in self._failures.items() if link in wanted}
@@ -254,7 +256,7 @@ class BfdPlanner:
             row.uuid: row
             for bridge in bridges.values()
             for number, row in bridge.ports.items()
-            if row.mark and PortRef(bridge.dpid, number) not in self._ports
+            if row.mark and bridge.dpid in self._own and PortRef(bridge.dpid, number) not in self._ports
         }
         self._unwanted_s = {uuid: self._unwanted_s.get(uuid, now_s) for uuid in unwanted}
         due = [row for uuid, row in unwanted.items() if now_s >= self._unwanted_s[uuid] + self._release_after_s]

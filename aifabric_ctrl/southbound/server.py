@@ -288,6 +288,7 @@ class Server:
         session, now = connection.session, self._clock()
         self._connections.pop(session.id, None)
         self._ended.update(session.totals())
+        session.release()
         self.counts[f"sessions_{kind}"] += 1
         connection.shut()
         if connection.writer is not None:

@@ -217,6 +217,10 @@ class SwitchSession:
                 events.append(OddFrame(now, self.id, "readback_unanswered", "does not answer when asked for its tables"))
         return events + self._settle(now)
 
+    def release(self) -> None:
+        """The session is over: let go of the bound methods that would keep it alive until a full collection."""
+        self._handlers = {}
+
     @property
     def next_deadline(self) -> float:
         """When :meth:`tick` has something to do."""

@@ -153,11 +153,12 @@ def test_lldp_from_a_host_port_does_not_eat_the_discovery_meter() -> None:
     assert one(tables, lldp(), 1).to_controller
 
 
-def test_lldp_of_an_unverified_host_still_counts_as_discovery() -> None:
+def test_lldp_on_an_edge_port_leaves_the_meter_of_known_cables_alone() -> None:
     fabric = leaf_spine(2, 2)
     doubtful = replace(fabric.hosts[host_ip(1, 1)], verified=False)
     tables = leaf(replace(fabric, hosts={**fabric.hosts, doubtful.ip: doubtful}))
-    assert one(tables, lldp(), 1).meters == one(tables, lldp(), UPLINK).meters
+    assert one(tables, lldp(), 1).to_controller
+    assert one(tables, lldp(), 1).meters != one(tables, lldp(), UPLINK).meters
 
 
 @pytest.mark.parametrize("role", [PortRole.UNKNOWN, PortRole.RESERVED])

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from ipaddress import IPv4Address
 
 import pytest
 
 from aifabric_ctrl.compile import hosts_in
+from aifabric_ctrl.model import frames
 from aifabric_ctrl.model.backoff import backoff_s
 from aifabric_ctrl.model.effects import CloseSession, SavePorts
-from aifabric_ctrl.model.events import ObjectRefused, PortChanged, Remembered, SwitchConnected, SwitchGone, Tick
-from aifabric_ctrl.model.fabric import LinkState, Port
+from aifabric_ctrl.model.events import (
+    FrameIn,
+    ObjectRefused,
+    PortChanged,
+    Remembered,
+    SwitchConnected,
+    SwitchGone,
+    TablesRead,
+    Tick,
+)
+from aifabric_ctrl.model.fabric import LinkState, Port, PortRole
 from aifabric_ctrl.model.ids import PortRef
 from aifabric_ctrl.model.rules import Flow
 from aifabric_ctrl.sim.memnet import MemNet
 from aifabric_ctrl.sim.topology import OVS_FEATURES, Topology, leaf_spine, link, make_port
-from tests.unit.engine_lab import LEAF1, LEAF2, LEAF3, SPINE1, SPINE2, UPLINK1, all_tables, engine, fabric, kinds, sent
+from aifabric_ctrl.verify.packet import arp_request
+from tests.unit.engine_lab import (
+    LEAF1,
+    LEAF2,
+    LEAF3,
+    SPINE1,
+    SPINE2,
+    UPLINK1,
+    all_tables,
+    engine,
+    fabric,
+    kinds,
+    sent,
+    wanted_and_there_agree,
+)
 
 HOUR_S = 3_600.0
 RARE = {"probe_interval_s": 600.0, "host_age_s": 3_600.0}  # hours of virtual time without a million probes
@@ -188,3 +214,115 @@ def test_no_hold_down_is_skipped_where_bfd_was_never_asked_to_begin() -> None:
     net.advance(1.6)
     states = {(x.a, x.b): x.state for x in net.engine.view().fabric.links}
     assert states[(cable.a, cable.b)] is LinkState.HELD or "link_held" in kinds(net)
+
+
+def test_an_address_is_not_taken_while_its_owners_leaf_is_away() -> None:
+    net = fabric()
+    owner, thief = net.topology.host("h1"), net.topology.host("h3")
+    net.disconnect(LEAF1)
+    net.hosts["h3"].host = replace(thief, ip=owner.ip)  # answers for it too
+    for _ in range(20):
+        net.from_host("h3", [arp_request(thief.mac, owner.ip, owner.ip)])
+        net.advance(0.2)
+    assert net.engine.view().fabric.hosts[IPv4Address(owner.ip)].at == owner.at
+    net.connect(LEAF1)
+    for _ in range(5):
+        net.from_host("h3", [arp_request(thief.mac, owner.ip, owner.ip)])
+        net.advance(0.2)
+    assert net.engine.view().fabric.hosts[IPv4Address(owner.ip)].at == owner.at
+    assert "host_moved" not in kinds(net) and "duplicate_address" in kinds(net)
+
+
+def test_a_spine_with_a_new_datapath_id_behind_the_same_cables_takes_over() -> None:
+    net = fabric()
+    old = net.switches[SPINE1]
+    net.disconnect(SPINE1)
+    net.advance(0.5)
+    core = net.engine
+    new = 0x2222
+    session = 90_001
+    core.step(SwitchConnected(net.now, session, new, "127.0.0.1:9", tuple(old.ports.values()), OVS_FEATURES, "s1new"))
+    core.step(TablesRead(net.now, session, (), (), ()))
+    core.flush(net.now)
+    discovery = core._discovery
+    for number in old.ports:
+        leaf = PortRef(LEAF1 + number - 1, UPLINK1)
+        for sender, receiver in ((PortRef(new, number), leaf), (leaf, PortRef(new, number))):
+            token = discovery._token(sender)
+            data = frames.lldp(sender.dpid, sender.port, 0x020000000001, 120, token)
+            owner = session if receiver.dpid == new else net.channels[receiver.dpid].session or 0
+            core.step(FrameIn(net.now, owner, receiver.port, 0, 1, 0, data))
+    core.flush(net.now)
+    states = {(x.a, x.b): x.state for x in core.view().fabric.links}
+    assert SPINE1 not in core.view().fabric.switches
+    links = [key for key in states if new in (key[0].dpid, key[1].dpid)]
+    assert len(links) == 3 and all(states[key] is LinkState.UP for key in links)
+    assert not [key for key in states if SPINE1 in (key[0].dpid, key[1].dpid)]
+
+
+def test_a_port_of_a_switch_that_is_gone_for_good_can_serve_a_host() -> None:
+    net = fabric(leaf_spine(2, 3, 1))
+    net.kill_switch(0x23)
+    net.advance(2.0)
+    core = net.engine
+    session = net.channels[LEAF1].session or 0
+    up = replace(net.switches[LEAF1].ports[103], link_down=False, live=True)
+    core.step(PortChanged(net.now, session, "modify", up))
+    net.advance(30.0)
+    assert net.engine.view().fabric.switches[LEAF1].ports[103].role is PortRole.EDGE
+
+
+def test_lldp_loss_alone_cuts_off_nobody_while_bfd_is_up() -> None:
+    net = fabric()
+    receive = net.engine._discovery.received
+    net.engine._discovery.received = lambda at, frame: None if at.dpid == LEAF1 else receive(at, frame)  # type: ignore[method-assign]
+    net.advance(15.0)
+    assert net.ping_all() == []
+    assert "lldp_lost" in kinds(net)
+
+
+def test_two_hosts_that_relay_lldp_at_first_start_are_found_out() -> None:
+    base = leaf_spine(3, 2, 2, spare_ports=1)
+    tunnel = link(PortRef(LEAF1, 3), PortRef(LEAF3, 3))
+    net = MemNet(Topology(base.switches, (*base.links, tunnel), base.hosts, base.names, base.features), engine())
+    net.connect_all()
+    net.advance(1.0)
+    net.ping_all(2.0)
+    net.advance(5.0)
+    states = {(x.a, x.b): x.state for x in net.engine.view().fabric.links}
+    assert states[(tunnel.a, tunnel.b)] is LinkState.QUARANTINED
+    assert net.ping_all() == []
+    net.silence(tunnel)
+    net.advance(40.0)
+    assert (tunnel.a, tunnel.b) not in {(x.a, x.b) for x in net.engine.view().fabric.links}
+    assert net.engine.view().fabric.switches[LEAF1].ports[3].role is PortRole.EDGE
+
+
+def test_tables_changed_behind_our_back_are_put_right() -> None:
+    net = fabric()
+    before = all_tables(net)
+    net.switches[LEAF1].tables.clear()
+    net.advance(70.0)
+    net.settle()
+    assert all_tables(net) == before
+    assert "tables_differ" in kinds(net)
+    assert net.ping_all() == []
+
+
+def test_a_refused_overwrite_leaves_what_was_there_believed() -> None:
+    net = fabric()
+    leaf = net.switches[LEAF1]
+    spread = {k: f for k, f in leaf.tables.flows.items() if k.table == 40}
+    leaf.tables.limits = replace(leaf.tables.limits, flows=0)
+    net.port_down(LEAF1, UPLINK1)
+    net.advance(0.5)
+    believed = net.engine._switches.by_dpid[LEAF1].believed
+    assert believed is not None
+    there = {k: f for k, f in leaf.tables.flows.items() if k.table == 40}
+    assert {k: f for k, f in believed.flows.items() if k.table == 40} == there
+    assert spread
+    leaf.tables.limits = replace(leaf.tables.limits, flows=100_000)
+    net.port_up(LEAF1, UPLINK1)
+    net.advance(70.0)
+    net.settle()
+    assert wanted_and_there_agree(net)
