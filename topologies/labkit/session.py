@@ -43,6 +43,7 @@ class Started:
     unasked: dict[str, int]
     samples: list[str]  # a few of the unasked frames, in hexadecimal
     route_entries: dict[str, int] = field(default_factory=dict)  # leaf: table 40 entries for other leaves
+    settled_at: float = 0.0  # monotonic seconds
 
 
 class Lab:
@@ -100,6 +101,7 @@ class Lab:
         self._fabric.build()
         self.started[shape] = self._come_up(self._fabric)
         self.settle()
+        self.started[shape].settled_at = time.monotonic()
         self.started[shape].route_entries = {f"l{leaf}": self._route_entries(leaf) for leaf in range(1, shape.leaves + 1)}
 
     def _come_up(self, fabric: Fabric) -> Started:

@@ -1,6 +1,7 @@
 """Rows about the controller's and the switch daemon's own death, and how fast the controller repairs."""
 
 import time
+from typing import Any
 
 from labkit import failures, ovs
 from labkit.errors import PhaseError
@@ -119,11 +120,14 @@ def convergence(lab: Lab) -> list[Row]:
         failures.LEAF_END_DOWN.break_link(link)
         time.sleep(0.7)
         failures.LEAF_END_DOWN.heal(link)
-    samples = samples or _repairs(lab)
+    samples = _repairs(lab)
     if not samples:
         raise PhaseError("the controller reports no repair after a port went down (/api/v1/convergence)")
-    middle, p99 = median(samples), percentile(samples, 0.99)
-    measured = f"median {middle:.1f} ms, p99 {p99:.1f} ms of {len(samples)}"
+    durations = [float(sample["duration_ms"]) for sample in samples]
+    planned = [float(sample.get("planned_ms", 0)) for sample in samples]
+    middle, p99 = median(durations), percentile(durations, 0.99)
+    measured = f"median {middle:.1f} ms, p99 {p99:.1f} ms of {len(samples)} (until handed to the switches: median {median(planned):.1f} ms)"
+    details = {"samples_ms": durations, "planned_ms": planned, "median_ms": middle, "p99_ms": p99}
     return [
         Row(
             "convergence",
@@ -131,11 +135,13 @@ def convergence(lab: Lab) -> list[Row]:
             f"<= {REPAIR_TARGET_MS:g} ms",
             measured,
             p99 <= REPAIR_TARGET_MS,
-            details={"samples_ms": samples, "median_ms": middle, "p99_ms": p99},
+            details=details,
         )
     ]
 
 
-def _repairs(lab: Lab) -> list[float]:
+def _repairs(lab: Lab) -> list[dict[str, Any]]:
+    """Samples of links that went down; not those of the start, when BFD takes every link down once while it comes up."""
+    settled_at = lab.started[lab.fabric.shape].settled_at
     samples = lab.controller.get("convergence").get("samples", [])
-    return [float(sample["duration_ms"]) for sample in samples if "down" in str(sample.get("cause", ""))]
+    return [sample for sample in samples if "down" in str(sample.get("cause", "")) and sample["at_s"] > settled_at]
