@@ -34,14 +34,21 @@ except ImportError as missing:
 DEFAULT_TRIALS = 15
 
 
+def count(text: str) -> int:
+    """For the command line: 1 to 64 of something."""
+    if not text.isdigit() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 64")
+    return int(text)
+
+
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     names = [phase.name for phase in PHASES]
     parser = argparse.ArgumentParser(description="Runs the lab scenario.", epilog=f"phases: {', '.join(names)}")
     parser.add_argument("--only", default="", help="phases to run, separated by commas (default: all)")
     parser.add_argument("--trials", type=int, default=DEFAULT_TRIALS, help="trials of the uplink row; others run a share of it")
-    parser.add_argument("--leaves", type=int, default=4)
-    parser.add_argument("--spines", type=int, default=2)
-    parser.add_argument("--hosts", type=int, default=2, help="hosts a leaf")
+    parser.add_argument("--leaves", type=count, default=4)
+    parser.add_argument("--spines", type=count, default=2)
+    parser.add_argument("--hosts", type=count, default=2, help="hosts a leaf")
     parser.add_argument("--hold", action="store_true", help="build, then stay up with the Mininet prompt instead of the scenario")
     parser.add_argument(
         "--json", type=Path, default=ROOT / "lab-report.json", help="where the report goes (default: %(default)s)"
@@ -142,6 +149,7 @@ def scenario(lab: Lab, wanted: list[str], report: Path) -> int:
 
 def hold(lab: Lab) -> int:
     from mininet.cli import CLI
+    from mininet.log import setLogLevel
 
     lab.use(lab.options.shape)
     print(f"""
@@ -151,6 +159,7 @@ The fabric is up: {lab.options.shape}. Hosts h1..h{len(lab.fabric.hosts)}, leave
                            (also: topology, hosts, paths A B, why A B, groups, events --follow, settings)
   the controller's log     {lab.controller.log}
 """)
+    setLogLevel("info")  # at "error" the prompt's own answers are not shown
     CLI(lab.fabric.net)
     return 0
 

@@ -68,6 +68,7 @@ class Fabric:
     def __init__(self, shape: Shape, openflow_port: int, datapath: str) -> None:
         self.shape, self.openflow_port, self.datapath = shape, openflow_port, datapath
         self.net: Mininet | None = None
+        self._ours = False  # this process made, or may have made, what is there
         self.hosts: list[Endpoint] = []
         uplink = first_uplink(shape.hosts)
         self.links = [
@@ -82,9 +83,8 @@ class Fabric:
         ovs.remove_stale_bridges()
         taken = sorted(set(ovs.listed_bridges()) & set(self.bridges))
         if taken:
-            raise LabError(
-                f"bridges {', '.join(taken)} exist and are not the lab's: `ovs-vsctl del-br NAME`, or end the other lab"
-            )
+            raise LabError(self._whose(taken))
+        self._ours = True
         self._remove_stale_links()
         switch = functools.partial(MarkedSwitch, datapath=self.datapath, protocols="OpenFlow13", failMode="secure")
         self.net = Mininet(topo=LeafSpine(*vars(self.shape).values()), switch=switch, controller=None, build=False)
@@ -98,6 +98,14 @@ class Fabric:
             leaf = number // self.shape.hosts + 1
             self.hosts.append(Endpoint(host.name, host.pid, host.IP(), host.defaultIntf().name, leaf))
 
+    @staticmethod
+    def _whose(taken: list[str]) -> str:
+        """Why these bridges are in the way, and what to do."""
+        owners = {owner for name, owner in ovs.listed_bridges().items() if name in taken and owner}
+        if owners:
+            return f"another lab is running (process {', '.join(sorted(owners))}); end it first, or wait"
+        return f"bridges {', '.join(taken)} exist and are not a lab's: `ovs-vsctl del-br NAME` for each"
+
     def _remove_stale_links(self) -> None:
         """Veths of a lab that was killed before its bridges existed."""
         for link in self.links:
@@ -110,8 +118,10 @@ class Fabric:
         self.net.start()
 
     def close(self) -> None:
-        """Takes down everything that was built, whatever state it is in."""
+        """Takes down everything that was built, whatever state it is in, and nothing of another lab's."""
         net, self.net = self.net, None
+        if not self._ours:
+            return
         if net is not None:
             try:
                 net.stop()
@@ -121,7 +131,7 @@ class Fabric:
                     with contextlib.suppress(Exception):
                         host.terminate()
         for bridge in self.bridges:
-            if run(["ovs-vsctl", "br-get-external-id", bridge, ovs.MARK], check=False).strip():
+            if run(["ovs-vsctl", "br-get-external-id", bridge, ovs.MARK], check=False).strip() == str(os.getpid()):
                 ovs.delete_bridge(bridge)
         self._remove_stale_links()
         self.hosts = []
