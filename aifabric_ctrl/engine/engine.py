@@ -94,7 +94,9 @@ class Engine:
             case ev.DuplicateVerdict():
                 text = f"{dpid_text(event.dpid)} is claimed twice: {event.winner} stays, {event.loser} was closed"
                 data = {"dpid": dpid_text(event.dpid), "winner": event.winner, "loser": event.loser}
-                self._context.note("alarm", "duplicate_dpid", text, data)
+                # By host, not by TCP port: a switch that is refused tries again every second from another one.
+                key = (event.dpid, event.winner.rpartition(":")[0], event.loser.rpartition(":")[0])
+                self._context.note_quietly(key, "alarm", "duplicate_dpid", text, data)
             case ev.Remembered():
                 self._remembered(event)
             case ev.Tick():
@@ -182,7 +184,9 @@ class Engine:
                 text = f"{name}: fail mode {event.fail_mode!r} would flood without a controller; set it to secure"
                 self._context.note("alarm", "fail_mode_unsafe", text, {"dpid": dpid_text(event.dpid)})
         if event.error:
-            self._context.note_quietly(event.dpid, "warning", "bfd_problem", event.error, {"dpid": dpid_text(event.dpid)})
+            name = record.text if record is not None else dpid_text(event.dpid)
+            text = f"{name}: {event.error}"
+            self._context.note_quietly((event.dpid, event.error), "warning", "bfd_problem", text, {"dpid": dpid_text(event.dpid)})
 
     def _odd(self, event: ev.OddFrame) -> None:
         self._context.count(event.kind)

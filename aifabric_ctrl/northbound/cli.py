@@ -85,7 +85,7 @@ def cli(ctx: click.Context, api: str | None) -> None:
     \b
     Examples:
       aifabric status
-      aifabric why 10.0.0.1 10.0.0.8
+      aifabric why 10.0.1.1 10.0.3.2
       aifabric --api http://127.0.0.1:9000 events --follow
     """
     ctx.obj = api
@@ -172,7 +172,7 @@ def groups(ctx: click.Context, as_json: bool, switch: str | None) -> None:
     _show(_client(ctx.obj).get("groups", {"switch": switch}), as_json, render.groups)
 
 
-@_verb("aifabric paths 10.0.0.1 10.0.0.8", "aifabric paths leaf1:1 leaf4:2")
+@_verb("aifabric paths 10.0.1.1 10.0.3.2", "aifabric paths leaf1:1 leaf4:2")
 @click.argument("source", metavar="A")
 @click.argument("destination", metavar="B")
 @click.pass_context
@@ -189,7 +189,7 @@ def paths(ctx: click.Context, as_json: bool, source: str, destination: str) -> N
 
 
 @_verb(
-    "aifabric why 10.0.0.1 10.0.0.8", "aifabric why 10.0.0.1 10.0.0.8 --protocol udp --source-port 50000 --destination-port 4791"
+    "aifabric why 10.0.1.1 10.0.3.2", "aifabric why 10.0.1.1 10.0.3.2 --protocol udp --source-port 50000 --destination-port 4791"
 )
 @click.argument("source", metavar="A")
 @click.argument("destination", metavar="B")
