@@ -126,7 +126,9 @@ def convergence(lab: Lab) -> list[Row]:
     durations = [float(sample["duration_ms"]) for sample in samples]
     planned = [float(sample.get("planned_ms", 0)) for sample in samples]
     middle, p99 = median(durations), percentile(durations, 0.99)
-    measured = f"median {middle:.1f} ms, p99 {p99:.1f} ms of {len(samples)} (until handed to the switches: median {median(planned):.1f} ms)"
+    measured = (
+        f"median {middle:.1f} ms, p99 {p99:.1f} ms of {len(samples)} (handed to the switches: median {median(planned):.1f} ms)"
+    )
     details = {"samples_ms": durations, "planned_ms": planned, "median_ms": middle, "p99_ms": p99}
     return [
         Row(
