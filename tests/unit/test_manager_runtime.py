@@ -46,6 +46,9 @@ class StubEngine:
         self.flushed_after.append(len(self.told))
         return []
 
+    def handed_over(self, now: float) -> None:
+        """The runtime says so after every flush."""
+
     def next_deadline(self) -> float | None:
         return self.deadline
 
