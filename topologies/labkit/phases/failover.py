@@ -12,6 +12,7 @@ from labkit.traffic import Flow, FlowResult, FlowSet
 RATE = 1000
 WARM_UP_S = 0.5
 BROKEN_S = 1.5
+BEFORE_S = 0.1  # a command takes a moment, and a packet sent before it may still be on its way
 FAILURE_WINDOW_S = 1.0  # losses later than this after the failure are not its own any more
 UPLINK_MEDIAN, UPLINK_MOST = 30, 60
 SPINE_LINK_GAP_MS, SILENT_GAP_MS = 60, 120
@@ -32,7 +33,7 @@ class Outcome:
 
     @classmethod
     def of(cls, flow: FlowResult, failed_at: float) -> "Outcome":
-        start, end = failed_at - 0.1, failed_at + FAILURE_WINDOW_S
+        start, end = failed_at - BEFORE_S, failed_at + FAILURE_WINDOW_S
         lost = flow.lost_between(start, end)
         return cls(flow.sent, lost, flow.longest_gap_ms(start, end), len(flow.lost_at) - lost, flow.longest_stall_ms(start, end))
 
@@ -173,14 +174,16 @@ def restore(lab: Lab) -> list[Row]:
         try:
             time.sleep(BROKEN_S)
         finally:
+            healed_at = time.time()
             failures.LEAF_END_DOWN.heal(link)
         took_s = lab.settle()
         time.sleep(1.0)
         result = lab.traffic.stop()
-        outcomes = [Outcome.of(flow, failed_at) for flow in result.flows]
-        sent, lost = sent + result.sent, lost + sum(outcome.lost_elsewhere for outcome in outcomes)
-        details.append({"link": link.leaf_end, "return_s": took_s, "lost": [outcome.lost_elsewhere for outcome in outcomes]})
-        lab.say(f"restore: {link.leaf_end} in use again after {took_s:.1f} s, lost {details[-1]['lost']}")
+        late = [_outside(flow, failed_at, healed_at) for flow in result.flows]
+        sent, lost = sent + result.sent, lost + sum(map(len, late))
+        details.append({"link": link.leaf_end, "return_s": took_s, "lost_s_after_return": late})
+        when = f", {late} s after the link was set up" if any(late) else ""
+        lab.say(f"restore: {link.leaf_end} in use again after {took_s:.1f} s, lost {[len(times) for times in late]}{when}")
     return [
         Row(
             "restore",
@@ -193,6 +196,12 @@ def restore(lab: Lab) -> list[Row]:
             details={"trials": details},
         )
     ]
+
+
+def _outside(flow: FlowResult, failed_at: float, healed_at: float) -> list[float]:
+    """When the packets were sent that were lost outside the failure's own window, in seconds after the healing."""
+    start, end = failed_at - BEFORE_S, failed_at + FAILURE_WINDOW_S
+    return [round(at - healed_at, 3) for at in flow.lost_at if not start <= at < end]
 
 
 def leaf_dies(lab: Lab) -> list[Row]:
