@@ -50,6 +50,7 @@ class SwitchRecord:
     foreign: tuple[str, ...] = ()
     connected_at: float = 0.0
     closing: bool = False
+    retiring: dict[int, float] = field(default_factory=dict)  # groups nothing uses any more, and when they go
     reread_at: float = 0.0  # when its tables are read back again
     read_clean: bool = False  # nothing was sent since they were last asked for
     adopt_until: float = 0.0  # has tables the store did not know; they are left alone until then
@@ -109,6 +110,7 @@ class Switches:
         record.ports = {p.number: self._merge(record, before.get(p.number), p) for p in event.ports if is_physical(p.number)}
         record.believed, record.synced, record.base_sent = None, None, False
         record.outstanding.clear()
+        record.retiring.clear()
         record.connected_at, record.closing, record.adopt_until = event.at, False, 0.0
         self._dpid_by_session[event.session] = event.dpid
         return record, before
@@ -181,7 +183,7 @@ class Switches:
             return "reading"
         if record.synced is None:
             return "settling"
-        if record.outstanding:
+        if record.outstanding or record.retiring:
             return "syncing"
         return "failed" if record.believed.failed else "in_sync"
 

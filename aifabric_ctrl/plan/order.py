@@ -15,7 +15,7 @@ A barrier follows each stage.  Groups and flows of one plan may be committed as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from aifabric_ctrl.model.effects import Change, Stage
@@ -48,10 +48,13 @@ class Delta:
         )
 
 
-def difference(desired: Tables, believed: Believed, now: float, *, additions_only: bool = False) -> Delta:
+def difference(
+    desired: Tables, believed: Believed, now: float, *, additions_only: bool = False, keep_groups: Container[int] = ()
+) -> Delta:
     """What turns ``believed`` into ``desired``; refused objects wait for their retry.
 
     Args:
+        keep_groups: groups that nothing uses any more but that must not go yet.
         additions_only: install what is missing and touch nothing else (a switch whose surroundings are not known yet).
     """
 
@@ -79,7 +82,11 @@ def difference(desired: Tables, believed: Believed, now: float, *, additions_onl
         groups_put=puts(desired.groups, believed.groups),  # type: ignore[arg-type]
         flows_put=puts(desired.flows, believed.flows),  # type: ignore[arg-type]
         flows_deleted=deletes(desired.flows, believed.flows),  # type: ignore[arg-type]
-        groups_deleted=deletes(desired.groups, believed.groups),  # type: ignore[arg-type]
+        groups_deleted=tuple(
+            change
+            for change in deletes(desired.groups, believed.groups)  # type: ignore[arg-type]
+            if _group(change).group_id not in keep_groups
+        ),
         meters_deleted=deletes(desired.meters, believed.meters),  # type: ignore[arg-type]
     )
 

@@ -38,7 +38,7 @@ def test_conn_03_a_stale_end_of_the_old_session_does_not_remove_the_new_one(late
     net.settle()
     assert net.engine.view().fabric.switches[LEAF1].connected
     net.port_down(SPINE2, 3)
-    net.advance(1.0)
+    net.advance(2.5)
     assert wanted_and_there_agree(net)
 
 
@@ -169,7 +169,7 @@ def test_ff_01_every_bucket_watches_something_and_a_deleted_port_leaves_the_grou
             if group.type == FAST_FAILOVER:
                 assert all(b.watch_port != PORT_ANY or b.watch_group != PORT_ANY for b in group.buckets)
     net.port_down(LEAF1, UPLINK1)
-    net.advance(1.0)
+    net.advance(2.5)  # unused groups stay for a second
     watched = {b.watch_port for g in net.tables(LEAF1).groups.values() for b in g.buckets} - {PORT_ANY}
     assert watched == {UPLINK2}
 
