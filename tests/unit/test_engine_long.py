@@ -333,11 +333,12 @@ def test_groups_outlive_their_last_rule_by_a_second() -> None:
     before = set(net.tables(LEAF1).groups)
     net.port_down(LEAF1, UPLINK1)
     net.advance(0.5)
-    flows = net.tables(LEAF1).flows.values()
-    used = {a.group_id for f in flows for a in f.actions if isinstance(a, ToGroup)}
-    assert before <= set(net.tables(LEAF1).groups) and not used & before
+    unused = before - set(net.engine.view().desired.tables[LEAF1].groups)
+    used = {a.group_id for f in net.tables(LEAF1).flows.values() for a in f.actions if isinstance(a, ToGroup)}
+    assert unused and not unused & used
+    assert unused <= set(net.tables(LEAF1).groups)
     assert not net.engine.view().ready
     net.advance(2.0)
     net.settle()
-    assert not set(net.tables(LEAF1).groups) & before
+    assert not unused & set(net.tables(LEAF1).groups)
     assert wanted_and_there_agree(net)
