@@ -85,18 +85,28 @@ def _sides(fabric: Fabric, cables: Mapping[Dpid, tuple[Cable, ...]]) -> dict[Dpi
     """LEAF or SPINE for every switch of a two-tier fabric, or None when some link joins a tier to itself.
 
     A switch without a role whose neighbours are all spines is a leaf that has no hosts yet: cabling a new leaf must
-    not change the rules of the others.
+    not change the rules of the others.  Where two leaves have no spine in common there is a third tier, or a mesh.
     """
     roles = fabric.roles
     sides = dict(roles)
-    for dpid, role in roles.items():
-        if role is Role.UNKNOWN and all(roles[c.far] is Role.SPINE for c in cables[dpid]):
-            sides[dpid] = Role.LEAF
+    silent = {d for d, r in roles.items() if r is Role.UNKNOWN and all(roles[c.far] is Role.SPINE for c in cables[d])}
+    for dpid in silent:
+        sides[dpid] = Role.LEAF
+    if not _share_spines([{c.far for c in cables[d]} - silent for d, r in roles.items() if r is Role.LEAF and cables[d]]):
+        return None
     for dpid, ends in cables.items():
         for cable in ends:
             if {sides[dpid], sides[cable.far]} != {Role.LEAF, Role.SPINE}:
                 return None
     return sides
+
+
+def _share_spines(uplinks: list[set[Dpid]]) -> bool:
+    """Every two leaves are cabled to a spine in common; else paths lead through a leaf, and nothing may bounce there."""
+    if not uplinks or set.intersection(*uplinks):
+        return True
+    different = {frozenset(far) for far in uplinks}
+    return all(a & b for a in different for b in different)
 
 
 class _Hosts:

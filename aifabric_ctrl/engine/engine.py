@@ -246,8 +246,10 @@ class Engine:
     def _plan(self) -> None:
         self._forget_unused()
         fabric = self._snapshot.build(self._links.snapshot(), self._hosts.by_ip, frozenset(self._hosts.tombstones))
-        self._desired = self._compile(fabric)
         self._links.reconsider()
+        if self._links.snapshot() != fabric.links:
+            fabric = self._snapshot.build(self._links.snapshot(), self._hosts.by_ip, frozenset(self._hosts.tombstones))
+        self._desired = self._compile(fabric)
         self._changed = self._links.dirty = self._hosts.dirty = self._discovery.dirty = False
         programmed = [r.programmed for r in self._switches]
         sent = self._sync.send(self._desired, fabric, self._discovery.complete)

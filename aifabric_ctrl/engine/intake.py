@@ -61,6 +61,10 @@ class Intake:
             self._context.count("frames_ignored")
 
     def _arp(self, at: PortRef, frame: frames.ArpFrame) -> None:
+        if frame.src == self._context.intent.gateway_mac:
+            # Our own probe, or our own answer, brought back by a cable between two edge ports: nobody there said it.
+            self._context.count("arp_own_echo")
+            return
         if frame.sender_mac != frame.src:
             self._context.count("arp_sender_differs")
             text = (

@@ -154,7 +154,7 @@ class Links:
         if old is LinkState.UP:
             record.settled = False
             record.bfd_starting = self._bfd_starting(record)
-            if not record.bfd_starting:
+            if not record.bfd_starting and new is not LinkState.QUARANTINED:
                 recent = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s]
                 record.flaps = [*recent[-FLAPS_KEPT:], now]
         record.state = new
@@ -178,7 +178,7 @@ class Links:
         now = self._context.now
         if record.state is LinkState.HELD:
             return LinkState.UP if now >= record.held_until else LinkState.HELD
-        if not record.ever_up or record.bfd_starting:
+        if not record.ever_up or record.bfd_starting or record.state is LinkState.QUARANTINED:
             record.ever_up = True
             return LinkState.UP
         recent = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s]
@@ -316,15 +316,17 @@ class Links:
         return self._placed(a.dpid, role, roles, (a, b)) and self._placed(b.dpid, role, roles, (a, b))
 
     def _placed(self, dpid: Dpid, role: Role, roles: Mapping[Dpid, Role], but: LinkKey) -> bool:
+        """One certain spine confirms a leaf; a spine needs two leaves, for one leaf also hangs at the end of a chain."""
         other = Role.SPINE if role is Role.LEAF else Role.LEAF
+        confirming: set[Dpid] = set()
         for end in self._ends_of.get(dpid, ()):
             record = self.by_port.get(end)
             if record is None or record.key == but or record.quarantined or not record.ever_up:
                 continue
             far = record.other(end).dpid
             if roles.get(far) is other and (other is Role.LEAF or not self._open_edge(far)):
-                return True
-        return False
+                confirming.add(far)
+        return len(confirming) >= (2 if role is Role.SPINE else 1)
 
     def _open_edge(self, dpid: Dpid) -> bool:
         switch = self._switches.by_dpid.get(dpid)

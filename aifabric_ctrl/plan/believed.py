@@ -8,7 +8,7 @@ in its place (DESIGN invariant 7).
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aifabric_ctrl.model.backoff import backoff_s
@@ -107,9 +107,11 @@ class Believed:
         return failure is not None and failure.item == item and now < failure.retry_at_s
 
     def forget_failures(self, wanted: Tables) -> None:
-        """What is not wanted any more is no failure any more."""
-        here: dict[str, Container[object]] = {"flow": wanted.flows, "group": wanted.groups, "meter": wanted.meters}
-        self.failed = {key: failure for key, failure in self.failed.items() if key[1] in here[key[0]]}
+        """What is not wanted any more, or wanted otherwise, is no failure any more."""
+        if not self.failed:
+            return
+        desired = Believed(dict(wanted.flows), dict(wanted.groups), dict(wanted.meters))
+        self.failed = {key: f for key, f in self.failed.items() if desired.there(f.item) == f.item}
 
     def next_retry_s(self) -> float | None:
         """When the earliest retry is due (monotonic s); None while there is none or its answer is awaited."""

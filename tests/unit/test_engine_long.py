@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from ipaddress import IPv4Address
+from itertools import pairwise
 
 import pytest
 
@@ -26,7 +27,7 @@ from aifabric_ctrl.model.fabric import LinkState, Port, PortRole
 from aifabric_ctrl.model.ids import PortRef
 from aifabric_ctrl.model.rules import Flow, ToGroup
 from aifabric_ctrl.sim.memnet import MemNet
-from aifabric_ctrl.sim.topology import OVS_FEATURES, Topology, leaf_spine, link, make_port
+from aifabric_ctrl.sim.topology import OVS_FEATURES, FakeHost, Topology, leaf_spine, link, make_port
 from aifabric_ctrl.verify.packet import arp_request
 from tests.unit.engine_lab import (
     LEAF1,
@@ -342,3 +343,52 @@ def test_groups_outlive_their_last_rule_by_a_second() -> None:
     net.settle()
     assert not unused & set(net.tables(LEAF1).groups)
     assert wanted_and_there_agree(net)
+
+
+def test_a_failure_of_what_is_wanted_otherwise_now_is_forgotten() -> None:
+    net = fabric()
+    leaf = net.switches[LEAF1]
+    leaf.tables.limits = replace(leaf.tables.limits, flows=0)
+    net.port_down(LEAF1, UPLINK1)
+    net.advance(0.3)
+    net.port_up(LEAF1, UPLINK1)
+    leaf.tables.limits = replace(leaf.tables.limits, flows=100_000)
+    for _ in range(10):
+        net.advance(1.0)
+        due = net.engine.next_deadline()
+        assert due is None or due > net.now - 0.01
+    net.advance(70.0)
+    net.settle()
+
+
+def test_our_own_probe_coming_back_by_another_port_proves_nothing() -> None:
+    net = fabric()
+    owner = net.topology.host("h5")
+    gateway = net.engine.view().intent.gateway_mac
+    before = net.engine.view().counters.get("arp_answered", 0)
+    session = net.channels[LEAF1].session or 0
+    probe = frames.arp_request(gateway, IPv4Address(0), IPv4Address(owner.ip))
+    net.channels[LEAF1].send_up(FrameIn(net.now, session, 1, 0, 1, 0, probe))
+    net.advance(0.5)
+    assert net.engine.view().counters.get("arp_answered", 0) == before
+    assert net.engine.view().counters["arp_own_echo"] == 1
+
+
+def chain(length: int, hosts_at: tuple[int, ...]) -> Topology:
+    """A row of switches; hosts on some of them."""
+    dpids = [0x51 + n for n in range(length)]
+    ports = {d: tuple(make_port(d, n) for n in (1, 11, 12)) for d in dpids}
+    links = tuple(link(PortRef(a, 12), PortRef(b, 11)) for a, b in pairwise(dpids))
+    hosts = tuple(FakeHost(f"h{n}", 0x020A00000001 + n, 0x0A000101 + n, PortRef(dpids[n], 1)) for n in hosts_at)
+    return Topology(ports, links, hosts, {}, dict.fromkeys(dpids, OVS_FEATURES))
+
+
+@pytest.mark.parametrize("length", [3, 4, 5, 6])
+def test_a_row_of_switches_with_hosts_at_its_ends_forwards(length: int) -> None:
+    net = MemNet(chain(length, (0, length - 1)), engine())
+    net.connect_all()
+    net.settle()
+    net.ping_all(3.0)
+    net.settle()
+    assert [x.state for x in net.engine.view().fabric.links] == [LinkState.UP] * (length - 1)
+    assert net.ping_all() == []
