@@ -63,6 +63,8 @@ class Discovery:
         for number in record.ports:
             ref = PortRef(record.dpid, number)
             self._start(ref)
+            # Nobody watched its carrier while the session was away: the next answer of a host counts again.
+            self._probes[ref].carried_host = False
             port = record.ports[number]
             self._links.port_changed(ref, port.usable, _carrier(port))
 

@@ -130,8 +130,6 @@ class Engine:
             "info", "switch_connected", f"{record.text} connected from {event.address}", {"dpid": dpid_text(event.dpid)}
         )
         self._discovery.switch_connected(record, before)
-        for ref in self._hosts.of_switch(record.dpid):
-            self._discovery.host_seen(ref)
         self._context.emit(ReadTables(event.session))
         self._changed = True
 

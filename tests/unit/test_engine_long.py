@@ -392,3 +392,24 @@ def test_a_row_of_switches_with_hosts_at_its_ends_forwards(length: int) -> None:
     net.settle()
     assert [x.state for x in net.engine.view().fabric.links] == [LinkState.UP] * (length - 1)
     assert net.ping_all() == []
+
+
+def test_the_same_switches_cabled_otherwise_while_they_were_away() -> None:
+    first = leaf_spine(2, 2, 2)
+    net = fabric(first)
+    for dpid in list(net.switches):
+        net.disconnect(dpid)
+    net.advance(1.0)
+    l1, s1 = net.switches[LEAF1], net.switches[SPINE1]
+    swapped = link(PortRef(LEAF1, 1), PortRef(SPINE1, 2))  # a host port leads to a spine now
+    core = net.engine
+    for n, switch in ((91_001, l1), (91_002, s1)):
+        core.step(SwitchConnected(net.now, n, switch.dpid, "127.0.0.1:9", tuple(switch.ports.values()), OVS_FEATURES))
+        core.step(TablesRead(net.now, n, (), (), ()))
+    for sender, receiver in (swapped.ends, swapped.ends[::-1]):
+        data = frames.lldp(sender.dpid, sender.port, 0x020000000001, 120, core._discovery._token(sender))
+        session = 91_001 if receiver.dpid == LEAF1 else 91_002
+        core.step(FrameIn(net.now, session, receiver.port, 0, 1, 0, data))
+    core.flush(net.now)
+    assert "lldp_on_host_port" not in [e.kind for e in core.view().journal]
+    assert core.view().fabric.switches[LEAF1].ports[1].role is PortRole.FABRIC
