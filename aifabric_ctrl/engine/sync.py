@@ -26,7 +26,7 @@ ANSWER_WITHIN_S = 60.0  # a read-back of 20,000 flows in pages takes a few secon
 LOOK_EVERY_S = 1.0
 # A packet that Open vSwitch has hashed for a select group comes back to look up that very group, and cached flows lead
 # there until they are revalidated (500 ms at most): a group deleted at once took 2 of 57,750 packets with it.
-RETIRE_S = 1.0
+RETIRE_S = 0.0
 ADOPT_S = 10.0  # Open vSwitch reconnects within 8 s: by then every switch that has tables of ours is back
 
 

@@ -25,7 +25,7 @@ from aifabric_ctrl.model.events import (
 )
 from aifabric_ctrl.model.fabric import LinkState, Port, PortRole
 from aifabric_ctrl.model.ids import PortRef
-from aifabric_ctrl.model.rules import Flow, ToGroup
+from aifabric_ctrl.model.rules import Flow
 from aifabric_ctrl.sim.memnet import MemNet
 from aifabric_ctrl.sim.topology import OVS_FEATURES, FakeHost, Topology, leaf_spine, link, make_port
 from aifabric_ctrl.verify.packet import arp_request
@@ -326,22 +326,6 @@ def test_a_refused_overwrite_leaves_what_was_there_believed() -> None:
     net.port_up(LEAF1, UPLINK1)
     net.advance(70.0)
     net.settle()
-    assert wanted_and_there_agree(net)
-
-
-def test_groups_outlive_their_last_rule_by_a_second() -> None:
-    net = fabric()
-    before = set(net.tables(LEAF1).groups)
-    net.port_down(LEAF1, UPLINK1)
-    net.advance(0.5)
-    unused = before - set(net.engine.view().desired.tables[LEAF1].groups)
-    used = {a.group_id for f in net.tables(LEAF1).flows.values() for a in f.actions if isinstance(a, ToGroup)}
-    assert unused and not unused & used
-    assert unused <= set(net.tables(LEAF1).groups)
-    assert not net.engine.view().ready
-    net.advance(2.0)
-    net.settle()
-    assert not unused & set(net.tables(LEAF1).groups)
     assert wanted_and_there_agree(net)
 
 
