@@ -24,8 +24,7 @@ from aifabric_ctrl.plan.order import Delta, difference, stages
 
 ANSWER_WITHIN_S = 60.0  # a read-back of 20,000 flows in pages takes a few seconds, a plan of as many about two
 LOOK_EVERY_S = 1.0
-# A packet that Open vSwitch has hashed for a select group comes back to look up that very group, and cached flows lead
-# there until they are revalidated (500 ms at most): a group deleted at once took 2 of 57,750 packets with it.
+# How long a group outlives its last rule.  0: at 1 s a switch that reconnected stayed "syncing" (decision 0006).
 RETIRE_S = 0.0
 ADOPT_S = 10.0  # Open vSwitch reconnects within 8 s: by then every switch that has tables of ours is back
 
