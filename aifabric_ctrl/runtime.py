@@ -22,7 +22,7 @@ from greenlet import GreenletExit
 from aifabric_ctrl.engine.engine import Engine
 from aifabric_ctrl.engine.view import EngineView
 from aifabric_ctrl.framework import hub
-from aifabric_ctrl.model.effects import CloseSession, Effect, Journal, PacketOut, ReadTables, SendPlan, WantBfd
+from aifabric_ctrl.model.effects import Answer, CloseSession, Effect, Journal, PacketOut, ReadTables, SaveDrain, SendPlan, WantBfd
 from aifabric_ctrl.model.errors import StoreError
 from aifabric_ctrl.model.events import Event, FrameIn, OddFrame, Tick
 from aifabric_ctrl.settings import Settings
@@ -211,7 +211,7 @@ class Controller:
             elif isinstance(effect, WantBfd):
                 if self._bfd is not None:
                     self._bfd.want(effect)
-            else:
+            elif not isinstance(effect, (Answer, SaveDrain)):
                 self._store.save(effect)
 
     def _journal(self, entry: Journal) -> None:

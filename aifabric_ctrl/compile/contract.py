@@ -28,7 +28,7 @@ from aifabric_ctrl.model.rules import (
     ToGroup,
 )
 
-_PRIORITIES = {number: frozenset(row.priority for row in spec.rows) for number, spec in BY_NUMBER.items()}
+_PRIORITIES = {number: frozenset(p for row in spec.rows for p in row.priorities) for number, spec in BY_NUMBER.items()}
 _WRITABLE = {number: sum(f.mask for f in spec.writes) for number, spec in BY_NUMBER.items()}
 _METADATA_MASKS = tuple(f.mask for f in METADATA)
 _ENDS = frozenset({"controller", "in_port", "output", "group"})  # kinds of actions that send the packet away

@@ -20,6 +20,7 @@ from aifabric_ctrl.compile.tables import (
     TENANT_DEFAULT,
     TRAFFIC_CLASS,
     Priority,
+    by_length,
 )
 from aifabric_ctrl.model.fields import IPPROTO_ICMP
 from aifabric_ctrl.model.ids import PORT_IN_PORT
@@ -131,7 +132,7 @@ def dest_section(
     for prefix in scopes(family, intent.prefixes):
         section.add(
             DEST,
-            Priority.DEST_UNKNOWN,
+            by_length(Priority.DEST_BY_LENGTH, prefix.prefixlen),
             Match.of(eth_type=family.eth_type, **family.matching(family.destination, prefix)),
             Why("destination/unknown", "nobody has this address yet: the controller probes for it and holds the packet"),
             meter=meter,

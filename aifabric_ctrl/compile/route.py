@@ -13,7 +13,7 @@ from aifabric_ctrl.compile.paths import Cable
 from aifabric_ctrl.compile.section import Section
 from aifabric_ctrl.compile.snapshot import HostFact
 from aifabric_ctrl.compile.spread import HopSet, add_groups
-from aifabric_ctrl.compile.tables import NEXT_HOP_SET, ROUTE, SOURCE_TENANT, SPREAD, Priority
+from aifabric_ctrl.compile.tables import NEXT_HOP_SET, ROUTE, SOURCE_TENANT, SPREAD, Priority, by_length
 from aifabric_ctrl.model.ids import PORT_IN_PORT, Dpid, PortNo, dpid_text
 from aifabric_ctrl.model.intent import Intent
 from aifabric_ctrl.model.rules import DecTtl, Flow, Match, Output, SetField, ToGroup, Why
@@ -152,7 +152,7 @@ def default_section(family: Family, scope: Sequence[Network], hops: HopSet, set_
     for prefix in scope:
         section.add(
             ROUTE,
-            Priority.ROUTE_DEFAULT,
+            by_length(Priority.ROUTE_BY_LENGTH, prefix.prefixlen),
             Match.of(eth_type=family.eth_type, **family.matching(family.destination, prefix)),
             Why(f"route/default/{family.name}", f"most other leaves are reached over ports {hops.text}"),
             actions=(DecTtl(),),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-PORT, CLASS, DEST, POLICY, ROUTE, SPREAD = 0, 10, 20, 30, 40, 50  # tens leave room for decapsulation, pinned jobs, mirror
+# Tens leave room for decapsulation, pinned jobs, mirror.
+PORT, NEIGHBOUR, CLASS, DEST, POLICY, ROUTE, SPREAD = 0, 5, 10, 20, 30, 40, 50
 
 
 class MetaField(NamedTuple):
@@ -32,8 +33,9 @@ SOURCE_TENANT = MetaField("source tenant", 0, 16)  # 0: came from a fabric port,
 DEST_TENANT = MetaField("destination tenant", 16, 16)
 NEXT_HOP_SET = MetaField("next-hop set", 32, 12)  # 0: none
 TRAFFIC_CLASS = MetaField("class", 44, 4)
-RESERVED = MetaField("reserved", 48, 16)
-METADATA = (SOURCE_TENANT, DEST_TENANT, NEXT_HOP_SET, TRAFFIC_CLASS, RESERVED)
+FROM_ABOVE = MetaField("from above", 48, 1)  # came down from the next tier; only where there is one on either side
+RESERVED = MetaField("reserved", 49, 15)
+METADATA = (SOURCE_TENANT, DEST_TENANT, NEXT_HOP_SET, TRAFFIC_CLASS, FROM_ABOVE, RESERVED)
 
 CLASS_BACKGROUND = 1
 TENANT_DEFAULT = 1
@@ -41,26 +43,50 @@ TENANT_DEFAULT = 1
 ROCE_PORT = 4791  # UDP destination of RoCEv2 (InfiniBand Architecture, Annex A17)
 WHOLE_PACKET = 0xFFFF  # OFPCML_NO_BUFFER: a buffered packet would need a second message to be released
 
+LENGTHS = 300  # room for ``by_length``: two priorities for each of 129 prefix lengths
+
+
+def by_length(base: int, length: int, wins_ties: bool = False) -> int:
+    """Longest prefix first, as priorities from ``base``; of two rules for one length the one that ``wins_ties`` comes first."""
+    return base + 2 * length + int(wins_ties)
+
 
 class Priority:
     """Every priority we use, by table.  Gaps leave room; 0 is always the counted drop."""
 
     DEFAULT = 0
-    PORT_UNKNOWN, PORT_KNOWN, PORT_NEVER, PORT_ANNOUNCE, PORT_LLDP, PORT_LLDP_HOST = 100, 200, 210, 220, 300, 310
+    PORT_UNKNOWN, PORT_ATTACHED, PORT_KNOWN, PORT_NEVER, PORT_ANNOUNCE, PORT_SERVICE = 100, 150, 200, 210, 220, 250
+    PORT_LLDP, PORT_LLDP_HOST = 300, 310
+    NEIGHBOUR_ANSWER = 100
     CLASS_HOST, CLASS_FABRIC = 100, 200
-    DEST_UNKNOWN, DEST_HOST, DEST_NEVER, DEST_GATEWAY, DEST_PING = 100, 200, 300, 400, 410
+    DEST_BY_LENGTH = 1000  # the fabric's prefixes (nobody there yet) and attached ones, longest first
+    DEST_HOST, DEST_NEVER, DEST_GATEWAY, DEST_PING = 2000, 3000, 4000, 4010
     POLICY_PAIR = 100
-    ROUTE_DEFAULT, ROUTE_EXCEPTION, ROUTE_BOUNCE, ROUTE_TOMBSTONE, ROUTE_HOST, ROUTE_HAIRPIN = 100, 200, 300, 400, 500, 510
-    SPREAD_ANY, SPREAD_ROCE = 100, 200
+    ROUTE_BY_LENGTH = 1000  # the default route of each of the fabric's prefixes and attached prefixes, longest first
+    ROUTE_EXCEPTION = 2000
+    ROUTE_BOUNCE = 3000  # bounced packets and the attached prefixes that are not bounced, longest first
+    ROUTE_DOWN, ROUTE_HOMED = 3500, 3600
+    ROUTE_TOMBSTONE, ROUTE_HOST, ROUTE_HAIRPIN = 4000, 5000, 5010
+    SPREAD_ANY, SPREAD_ANY_ABOVE, SPREAD_ROCE, SPREAD_ROCE_ABOVE = 100, 150, 200, 250
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kind of rule in a table: its priority and, for a reader, what it matches and does."""
+    """One kind of rule in a table: its priority (the lowest, when prefix length decides) and what it matches and does."""
 
     priority: int
     matches: str
     does: str
+    by_length: bool = False
+
+    @property
+    def priorities(self) -> range:
+        """Every priority such a rule may have."""
+        return range(self.priority, self.priority + (LENGTHS if self.by_length else 1))
+
+    @property
+    def text(self) -> str:
+        return f"{self.priority}+" if self.by_length else str(self.priority)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +167,12 @@ TABLES: tuple[TableSpec, ...] = (
             Row(Priority.DEST_GATEWAY, "a gateway address", "drop"),
             Row(Priority.DEST_NEVER, "multicast, loopback, link-local, 0/8, 240/4", "drop"),
             Row(Priority.DEST_HOST, "reachable hosts, aggregated exactly", "write destination tenant, go to POLICY"),
-            Row(Priority.DEST_UNKNOWN, "other IPv4 in the fabric's prefixes", "unknown-destination meter, controller"),
+            Row(
+                Priority.DEST_BY_LENGTH,
+                "other addresses in the fabric's prefixes, longest first",
+                "unknown-destination meter, controller",
+                by_length=True,
+            ),
             _DROP,
         ),
         "switches with edge ports",
@@ -169,13 +200,23 @@ TABLES: tuple[TableSpec, ...] = (
             Row(Priority.ROUTE_HAIRPIN, "own host, from a port it shares with another host", "as below, to the in-port"),
             Row(Priority.ROUTE_HOST, "own host's address", "set both MACs, decrement TTL, output"),
             Row(Priority.ROUTE_TOMBSTONE, "address of a host that left, from a fabric port", "drop"),
-            Row(Priority.ROUTE_BOUNCE, "anything else from an uplink (leaf under repair)", "TTL steps, meter, next uplink"),
+            Row(
+                Priority.ROUTE_BOUNCE,
+                "anything else from an uplink (leaf under repair)",
+                "TTL steps, meter, next uplink",
+                by_length=True,
+            ),
             Row(
                 Priority.ROUTE_EXCEPTION,
                 "hosts of one leaf, aggregated exactly",
                 "decrement TTL, next-hop set, go to SPREAD; or drop",
             ),
-            Row(Priority.ROUTE_DEFAULT, "IPv4 in the fabric's prefixes (leaf under repair)", "the commonest next-hop set"),
+            Row(
+                Priority.ROUTE_BY_LENGTH,
+                "the fabric's prefixes (leaf under repair), longest first",
+                "the commonest next-hop set",
+                by_length=True,
+            ),
             _DROP,
         ),
         "all",

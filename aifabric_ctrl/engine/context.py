@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from aifabric_ctrl.engine.view import JournalEntry
+from aifabric_ctrl.model.blueprint import Blueprint
 from aifabric_ctrl.model.effects import Effect, Journal
 from aifabric_ctrl.model.intent import Intent
 
@@ -19,6 +20,7 @@ class Context:
 
     def __init__(self, intent: Intent) -> None:
         self.intent = intent
+        self.blueprint = Blueprint()
         self.now = 0.0
         self.effects: list[Effect] = []
         self.counters: Counter[str] = Counter()

@@ -25,7 +25,7 @@ from aifabric_ctrl.engine.switches import Switches
 from aifabric_ctrl.engine.sync import Sync
 from aifabric_ctrl.engine.view import Convergence, EngineView
 from aifabric_ctrl.model import events as ev
-from aifabric_ctrl.model.effects import Effect, ReadTables
+from aifabric_ctrl.model.effects import Answer, Effect, ReadTables
 from aifabric_ctrl.model.errors import ContractError
 from aifabric_ctrl.model.fabric import Address, Fabric, PortRole
 from aifabric_ctrl.model.ids import Dpid, PortRef, dpid_text
@@ -99,6 +99,10 @@ class Engine:
                 self._context.note_quietly(key, "alarm", "duplicate_dpid", text, data)
             case ev.Remembered():
                 self._remembered(event)
+            case ev.BlueprintRead():
+                self._blueprint_read(event)
+            case ev.OperatorAsked():
+                self._context.emit(Answer(event.request, False, f"{event.verb!r} is not something this controller does"))
             case ev.Tick():
                 pass
         self._tick()
@@ -122,6 +126,13 @@ class Engine:
         if event.switches or event.hosts:
             text = f"remembered {len(event.switches)} switches, {len(event.links)} links, {len(event.hosts)} hosts"
             self._context.note("info", "restored", text)
+
+    def _blueprint_read(self, event: ev.BlueprintRead) -> None:
+        if event.refused:
+            self._context.note("alarm", "fabric_file_refused", f"{event.refused}; the one in use stays")
+            return
+        self._context.blueprint = event.blueprint
+        self._changed = True
 
     def _connected(self, event: ev.SwitchConnected) -> None:
         record, before = self._switches.connected(event)

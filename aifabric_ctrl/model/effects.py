@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aifabric_ctrl.model.drains import Drain
 from aifabric_ctrl.model.events import Session
 from aifabric_ctrl.model.fabric import Host, Link
 from aifabric_ctrl.model.ids import PORT_CONTROLLER, Dpid, PortNo, PortRef
@@ -92,6 +93,24 @@ class SavePorts:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveDrain:
+    """Store (or forget) one drain."""
+
+    drain: Drain
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to an ``OperatorAsked``: done or not, a sentence for a person (what is wrong, what to do), JSON-able data."""
+
+    request: int
+    ok: bool
+    text: str
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class WantBfd:
     """Want BFD on both ends of exactly these links (the whole set at this moment), with this interval.
 
@@ -113,4 +132,6 @@ class Journal:
     data: Mapping[str, object] = field(default_factory=dict)
 
 
-Effect = SendPlan | PacketOut | ReadTables | CloseSession | SaveHost | SaveLink | SavePorts | WantBfd | Journal
+Effect = (
+    SendPlan | PacketOut | ReadTables | CloseSession | SaveHost | SaveLink | SavePorts | SaveDrain | WantBfd | Answer | Journal
+)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aifabric_ctrl.model.blueprint import Blueprint
+from aifabric_ctrl.model.drains import Drain
 from aifabric_ctrl.model.fabric import Features, Host, Link, Port
 from aifabric_ctrl.model.ids import Dpid, PortNo
 from aifabric_ctrl.model.rules import Flow, Group, Meter
@@ -24,6 +26,7 @@ class Remembered:
     links: tuple[Link, ...] = ()
     hosts: tuple[Host, ...] = ()
     held_until_s: Mapping[tuple[Dpid, PortNo], float] = field(default_factory=dict)
+    drains: tuple[Drain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,33 @@ class BfdReport:
 
 
 @dataclass(frozen=True, slots=True)
+class BlueprintRead:
+    """The fabric file was read, at start or because it changed.  ``refused`` non-empty: it is bad, and the one in use stays."""
+
+    at: float
+    blueprint: Blueprint
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAsked:
+    """A request of an operator, answered by one ``Answer`` effect with the same ``request``, at once or later.
+
+    ``verb`` is "drain", "undrain", "audit" or "repair"; ``target`` is as the operator wrote it (empty: everything);
+    ``wall_s`` is seconds since the Unix epoch.
+    """
+
+    at: float
+    request: int
+    verb: str
+    target: str = ""
+    who: str = ""
+    reason: str = ""
+    force: bool = False
+    wall_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; nothing else happened."""
 
@@ -154,5 +184,7 @@ Event = (
     | OddFrame
     | DuplicateVerdict
     | BfdReport
+    | BlueprintRead
+    | OperatorAsked
     | Tick
 )

@@ -10,13 +10,16 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import networkx as nx
 
 from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef, dpid_text, mac_text
 
 Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+UNTAGGED = 0  # the VLAN of frames without a tag
 
 
 class PortRole(enum.Enum):
@@ -29,10 +32,11 @@ class PortRole(enum.Enum):
 
 
 class Role(enum.Enum):
-    """A switch's place: LEAF has edge ports; SPINE only connects switches."""
+    """A switch's place: LEAF has edge ports; a SPINE joins leaves; a SUPER_SPINE joins spines."""
 
     LEAF = "leaf"
     SPINE = "spine"
+    SUPER_SPINE = "super-spine"
     UNKNOWN = "unknown"
 
 
@@ -53,6 +57,8 @@ class Port:
     ever_live: bool = False
     speed_bps: int = 0
     role: PortRole = PortRole.UNKNOWN
+    vlans: tuple[int, ...] = (UNTAGGED,)  # tags hosts may use here, ascending; the fabric file says
+    drained: bool = False  # an operator keeps hosts' traffic off it
 
     @property
     def usable(self) -> bool:
@@ -78,6 +84,8 @@ class Switch:
     Attributes:
         connected: an OpenFlow session is up.  False does not mean dead: it keeps forwarding (fail static).
         programmed: its tables are known to hold what was compiled for it; transit through it is not planned before.
+        role: its place as the fabric file declares it; None: to be inferred.
+        drained: an operator keeps traffic off it; its links say so one by one, its hosts' other homes are preferred.
     """
 
     dpid: Dpid
@@ -87,6 +95,8 @@ class Switch:
     programmed: bool = False
     ports: Mapping[PortNo, Port] = field(default_factory=dict)
     features: Features = Features()
+    role: Role | None = None
+    drained: bool = False
 
     @property
     def text(self) -> str:
@@ -97,7 +107,8 @@ class LinkState(enum.Enum):
     """A cable between two switches.
 
     ``UP`` carries traffic; ``HELD`` works again but waits out its hold-down; ``ONE_WAY`` was heard from one end only;
-    ``QUARANTINED`` contradicts the roles found so far (DESIGN 3, "What is a link").
+    ``QUARANTINED`` contradicts the roles found so far (DESIGN 3, "What is a link"); ``DRAINED`` works, and an operator
+    keeps traffic off it.
     """
 
     UP = "up"
@@ -105,6 +116,7 @@ class LinkState(enum.Enum):
     HELD = "held"
     ONE_WAY = "one-way"
     QUARANTINED = "quarantined"
+    DRAINED = "drained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +124,15 @@ class Link:
     """One cable, ends in order (``a < b``).
 
     ``settled`` is True once both ends have acknowledged tables that use it; only then may switches elsewhere count on
-    it (make before break: downstream before upstream).
+    it (make before break: downstream before upstream).  ``capacity_bps`` is the slower end's speed or the fabric file's;
+    0 when nobody knows, which counts as any other unknown link.
     """
 
     a: PortRef
     b: PortRef
     state: LinkState = LinkState.UP
     settled: bool = True
+    capacity_bps: int = 0
 
     @property
     def ends(self) -> tuple[PortRef, PortRef]:
@@ -143,7 +157,11 @@ class Reach(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One address at one port.  A machine with several addresses is several of these with one MAC."""
+    """One address at one port.  A machine with several addresses is several of these with one MAC.
+
+    ``also`` are the other ports of a host that the fabric file declares on several leaves (active-active), ascending;
+    ``vlan`` is the tag it uses, the same at each of its ports.
+    """
 
     ip: Address
     mac: int
@@ -153,9 +171,38 @@ class Host:
     verified: bool = True  # answered a probe at its port
     since_s: float = 0.0
     seen_s: float = 0.0
+    also: tuple[PortRef, ...] = ()
+    vlan: int = UNTAGGED
+
+    @property
+    def homes(self) -> tuple[PortRef, ...]:
+        """Every port it may be reached at, whatever the state of that port."""
+        return (self.at, *self.also)
 
     def __str__(self) -> str:
         return f"{self.ip} ({mac_text(self.mac)}) at {self.at}"
+
+
+@dataclass(frozen=True, slots=True)
+class NextHop:
+    """A router, hypervisor or node behind a host port, found by ARP or ND: where packets for a prefix leave the fabric."""
+
+    ip: Address
+    mac: int
+    at: PortRef
+    vlan: int = UNTAGGED
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A prefix of the outside world (or of pods) and the next hops to it that answer, in order of preference.
+
+    The first is used while its port works; longer prefixes win over shorter ones, hosts over all of them.
+    """
+
+    prefix: Network
+    via: tuple[NextHop, ...]
+    tenant: int = 1
 
 
 @dataclass(frozen=True)
@@ -166,6 +213,7 @@ class Fabric:
     links: tuple[Link, ...] = ()
     hosts: Mapping[Address, Host] = field(default_factory=dict)
     tombstones: frozenset[tuple[Dpid, Address]] = frozenset()  # hosts that left; still dropped at their old leaf
+    attached: tuple[Attached, ...] = ()
 
     @cached_property
     def graph(self) -> nx.MultiGraph:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aifabric_ctrl.model.effects import Effect, Journal, PacketOut, SaveHost, SaveLink, SavePorts, WantBfd
+from aifabric_ctrl.model.effects import Answer, Effect, Journal, PacketOut, SaveDrain, SaveHost, SaveLink, SavePorts, WantBfd
 from aifabric_ctrl.model.events import Event, FrameIn, ObjectRefused, PortChanged, Remembered, Tick
 from aifabric_ctrl.model.fabric import Link
 from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef
@@ -55,6 +55,7 @@ class MemNet:
         self.journal: list[tuple[float, Journal]] = []
         self.refused: list[ObjectRefused] = []
         self.observers: list[Callable[[Dpid], None]] = []
+        self.answers: dict[int, Answer] = {}  # to operators, by request
         self.frames_in = 0
         self.switches: dict[Dpid, FakeSwitch] = {}
         self.channels: dict[Dpid, Channel] = {}
@@ -160,6 +161,10 @@ class MemNet:
                     self.journal.append((self.now, effect))
                 case SaveHost() | SaveLink() | SavePorts():
                     self.store.take(effect)
+                case SaveDrain():
+                    pass
+                case Answer(request=request):
+                    self.answers[request] = effect
                 case WantBfd(links=links, interval_ms=interval):
                     self.bfd.want(links, interval / 1000)
                 case _:

@@ -22,6 +22,7 @@ from aifabric_ctrl.compile.tables import (
     SOURCE_TENANT,
     SPREAD,
     TABLES,
+    Priority,
 )
 from aifabric_ctrl.model.errors import ContractError
 from aifabric_ctrl.model.fabric import LinkState
@@ -85,10 +86,13 @@ WRONG: dict[str, tuple[str, Callable[[], Tables]]] = {
     "priority of no row": ("no rules of that priority", lambda: with_flow(Flow(PORT, 7, ARP))),
     "foreign field": ("matches ipv4_dst", lambda: with_flow(Flow(PORT, 100, Match.of(eth_type=0x0800, ipv4_dst=1)))),
     "foreign action": ("does output", lambda: with_flow(Flow(SPREAD, 100, IP, actions=(Output(1),)))),
-    "flood": ("reserved port", lambda: with_flow(Flow(ROUTE, 500, IP, actions=(Output(PORT_FLOOD),)))),
+    "flood": ("reserved port", lambda: with_flow(Flow(ROUTE, Priority.ROUTE_HOST, IP, actions=(Output(PORT_FLOOD),)))),
     "wrong field set": ("does set:eth_dst", lambda: with_flow(Flow(PORT, 100, ARP, actions=(SetField("eth_dst", 1),)))),
     "foreign cookie": ("not ours", lambda: with_flow(Flow(PORT, 100, ARP, cookie=1))),
-    "goto backwards": ("goes to table 0", lambda: with_flow(Flow(ROUTE, 100, Match.of(eth_type=0x86DD), goto=PORT))),
+    "goto backwards": (
+        "goes to table 0",
+        lambda: with_flow(Flow(ROUTE, Priority.ROUTE_EXCEPTION, Match.of(eth_type=0x86DD), goto=PORT)),
+    ),
     "goto elsewhere": ("goes to table 50", lambda: with_flow(Flow(PORT, 100, ARP, goto=SPREAD))),
     "metadata of another table": (
         "writes metadata",
@@ -97,10 +101,15 @@ WRONG: dict[str, tuple[str, Callable[[], Tables]]] = {
     "metadata for nobody": ("nobody reads", lambda: with_flow(Flow(PORT, 100, ARP, metadata=SOURCE_TENANT.of(1)))),
     "no next-hop set": (
         "without a next-hop set",
-        lambda: with_flow(Flow(ROUTE, 200, Match.of(eth_type=0x86DD), metadata=NEXT_HOP_SET.of(0), goto=SPREAD)),
+        lambda: with_flow(
+            Flow(ROUTE, Priority.ROUTE_EXCEPTION, Match.of(eth_type=0x86DD), metadata=NEXT_HOP_SET.of(0), goto=SPREAD)
+        ),
     ),
-    "half a metadata field": ("a part of a metadata field", lambda: with_flow(Flow(ROUTE, 400, Match.of(metadata=(0, 0xFF))))),
-    "more after sending": ("then does more", lambda: with_flow(Flow(ROUTE, 500, IP, actions=(Output(1), DecTtl())))),
+    "half a metadata field": ("a part of a metadata field", lambda: with_flow(Flow(ROUTE, 4000, Match.of(metadata=(0, 0xFF))))),
+    "more after sending": (
+        "then does more",
+        lambda: with_flow(Flow(ROUTE, Priority.ROUTE_HOST, IP, actions=(Output(1), DecTtl()))),
+    ),
     "unmetered packet-in": ("without a meter", lambda: with_flow(Flow(PORT, 100, ARP, actions=(Output(PORT_CONTROLLER),)))),
     "missing meter": ("meter 0x1 does not exist", lambda: with_flow(Flow(PORT, 100, ARP, meter=1))),
     "missing group": ("group 0x5 does not exist", lambda: with_flow(Flow(SPREAD, 100, IP, actions=(ToGroup(5),)))),
@@ -235,8 +244,8 @@ def test_compiled_tables_pass_and_leave_nothing_undefined() -> None:
 
 
 def test_overlap_is_found() -> None:
-    one = Flow(ROUTE, 200, Match.of(eth_type=0x0800, ipv4_dst=(0x0A000000, 0xFFFFFF00)))
-    two = Flow(ROUTE, 200, Match.of(eth_type=0x0800, ipv4_dst=0x0A000001))
+    one = Flow(ROUTE, Priority.ROUTE_EXCEPTION, Match.of(eth_type=0x0800, ipv4_dst=(0x0A000000, 0xFFFFFF00)))
+    two = Flow(ROUTE, Priority.ROUTE_EXCEPTION, Match.of(eth_type=0x0800, ipv4_dst=0x0A000001))
     assert overlapping([one, two]) == (one, two)
     assert overlapping([one, replace(two, priority=300)]) is None
     assert overlapping([one, replace(two, match=Match.of(eth_type=0x0800, ipv4_dst=0x0B000001))]) is None
@@ -259,7 +268,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_document_lists_the_metadata_bits() -> None:
-    expected = [[f"{f.shift}-{f.shift + f.bits - 1}", f.name] for f in METADATA]
+    expected = [[f"{f.shift}-{f.shift + f.bits - 1}" if f.bits > 1 else str(f.shift), f.name] for f in METADATA]
     assert [row[:2] for row in rows(section(DOC.read_text(), "Metadata"))] == expected
 
 
@@ -267,7 +276,7 @@ def test_document_lists_the_metadata_bits() -> None:
 def test_document_lists_every_rule_of_every_table(spec: object) -> None:
     table = next(t for t in TABLES if t is spec)
     text = section(DOC.read_text(), f"{table.number} {table.name}: {table.does}")
-    assert rows(text) == [[str(r.priority), r.matches, r.does] for r in table.rows]
+    assert rows(text) == [[r.text, r.matches, r.does] for r in table.rows]
     after = ", ".join(str(n) for n in table.next) or "none"
     assert f"Next tables: {after}." in text and f"On: {table.on}." in text
     writes = ", ".join(f.name for f in table.writes) or "none"

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from aifabric_ctrl.compile import base_tables, compile_fabric
-from aifabric_ctrl.compile.tables import CLASS_BACKGROUND, DEST, DEST_TENANT, PORT, SOURCE_TENANT, TRAFFIC_CLASS
+from aifabric_ctrl.compile.tables import CLASS_BACKGROUND, DEST, DEST_TENANT, PORT, SOURCE_TENANT, TRAFFIC_CLASS, Priority
 from aifabric_ctrl.model.fabric import Fabric, Host, Link, LinkState, Port, PortRole, Reach
 from aifabric_ctrl.model.fields import ETH_LLDP
 from aifabric_ctrl.model.ids import PORT_LOCAL, PortRef
@@ -231,7 +231,8 @@ def test_gateway_ping_without_register_moves_is_the_controllers() -> None:
 
 def test_destinations_are_aggregated_exactly() -> None:
     tables = leaf(leaf_spine(2, 2, hosts=7))
-    networks = sorted(str(f.match).split("ipv4_dst=")[1] for f in tables.flows.values() if f.table == DEST and f.priority == 200)
+    found = (f for f in tables.flows.values() if f.table == DEST and f.priority == Priority.DEST_HOST)
+    networks = sorted(str(f.match).split("ipv4_dst=")[1] for f in found)
     # 1, 2-3, 4-7 at either leaf, and nothing that would hold 0 or 8
     expected = [f"10.0.{n}.{tail}" for n in (1, 2) for tail in ("1", "2/255.255.255.254", "4/255.255.255.252")]
     assert networks == sorted(expected)

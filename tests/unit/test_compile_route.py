@@ -43,7 +43,9 @@ def compiled(fabric: Fabric) -> dict[int, Tables]:
 
 def routes(tables: Tables) -> list[Flow]:
     return [
-        f for f in tables.flows.values() if f.table == ROUTE and f.priority in (Priority.ROUTE_DEFAULT, Priority.ROUTE_EXCEPTION)
+        f
+        for f in tables.flows.values()
+        if f.table == ROUTE and Priority.ROUTE_BY_LENGTH <= f.priority <= Priority.ROUTE_EXCEPTION
     ]
 
 
@@ -66,7 +68,7 @@ def test_remote_failure_makes_one_exception_for_that_leaf() -> None:
     fabric = leaf_spine(4, 2)
     broken = compiled(with_links(fabric, LinkState.DOWN, link(fabric, 3, 2)))
     found = routes(broken[LEAF])
-    assert [f.priority for f in found] == [Priority.ROUTE_DEFAULT, Priority.ROUTE_EXCEPTION]
+    assert [f.priority for f in found] == [Priority.ROUTE_BY_LENGTH, Priority.ROUTE_EXCEPTION]
     assert ports_used(broken[LEAF], int(host_ip(3, 1))) == {UPLINK}
     assert ports_used(broken[LEAF], int(host_ip(2, 1))) == {UPLINK, UPLINK + 1}
 
