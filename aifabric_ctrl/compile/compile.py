@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple, ParamSpec, TypeVar, cast
 
-from aifabric_ctrl.compile import base, dest, meters, port, route, spread
+from aifabric_ctrl.compile import base, dest, meters, neighbour, port, route, spread
 from aifabric_ctrl.compile.family import FAMILIES, Family, scopes
 from aifabric_ctrl.compile.groups import Chain, assign, closure
 from aifabric_ctrl.compile.section import Section, merge
@@ -129,6 +129,8 @@ class _Compiler:
             return
         if self.nicira:
             yield cache.get(("never", family), port.never_section, family)
+            if family.version == 6:
+                yield cache.get(("neighbour",), neighbour.answer_section, self.intent.gateway_mac)
         by_port = port.by_port(facts.hosts[family.name])
         for number in facts.edge_ports:
             meter = self.meters.unknown_host.get(number)

@@ -22,12 +22,13 @@ from aifabric_ctrl.compile.tables import (
     Priority,
     by_length,
 )
-from aifabric_ctrl.model.fields import IPPROTO_ICMP
+from aifabric_ctrl.model.fields import IPPROTO_ICMP, IPPROTO_ICMP6
 from aifabric_ctrl.model.ids import PORT_IN_PORT
 from aifabric_ctrl.model.intent import Intent
 from aifabric_ctrl.model.rules import Action, Match, Move, Output, SetField, Why
 
 ICMP_ECHO_REQUEST, ICMP_ECHO_REPLY = 8, 0
+ICMP6_ECHO_REQUEST, ICMP6_ECHO_REPLY = 128, 129
 PING_TTL = 64
 
 
@@ -68,7 +69,20 @@ def policy_section() -> Section:
     return section
 
 
-def _ping_answer(gateway_mac: int) -> tuple[Action, ...]:
+def _ping_answer(family: Family, gateway_mac: int) -> tuple[Action, ...]:
+    if family.version == 6:
+        # 128 bits are kept in four registers while source and destination change places.
+        kept = [(f"reg{n}", 32 * n) for n in range(4)]
+        return (
+            Move("eth_src", "eth_dst", 48),
+            SetField("eth_src", gateway_mac),
+            *(Move("ipv6_src", register, 32, src_offset=at) for register, at in kept),
+            Move("ipv6_dst", "ipv6_src", 128),
+            *(Move(register, "ipv6_dst", 32, dst_offset=at) for register, at in kept),
+            SetField("icmpv6_type", ICMP6_ECHO_REPLY),
+            SetField("nw_ttl", PING_TTL),
+            Output(PORT_IN_PORT),
+        )
     return (
         Move("eth_src", "eth_dst", 48),
         SetField("eth_src", gateway_mac),
@@ -85,15 +99,16 @@ def _gateway(
     section: Section, family: Family, address: IPv4Address | IPv6Address, nicira: bool, meter: int | None, mac: int
 ) -> None:
     to_gateway: dict[str, int | tuple[int, int]] = {"eth_type": family.eth_type, family.destination: int(address)}
-    if family.version == 4:
-        section.add(
-            DEST,
-            Priority.DEST_PING,
-            Match.of(**to_gateway, ip_proto=IPPROTO_ICMP, icmpv4_type=ICMP_ECHO_REQUEST, icmpv4_code=0),
-            Why(f"gateway/{address}/ping", f"{address} is the fabric's own address and answers ping"),
-            meter=None if nicira else meter,
-            actions=_ping_answer(mac) if nicira else TO_CONTROLLER,
-        )
+    four: dict[str, int] = {"ip_proto": IPPROTO_ICMP, "icmpv4_type": ICMP_ECHO_REQUEST, "icmpv4_code": 0}
+    six: dict[str, int] = {"ip_proto": IPPROTO_ICMP6, "icmpv6_type": ICMP6_ECHO_REQUEST, "icmpv6_code": 0}
+    section.add(
+        DEST,
+        Priority.DEST_PING,
+        Match.of(**to_gateway, **(four if family.version == 4 else six)),
+        Why(f"gateway/{address}/ping", f"{address} is the fabric's own address and answers ping"),
+        meter=None if nicira else meter,
+        actions=_ping_answer(family, mac) if nicira else TO_CONTROLLER,
+    )
     section.add(
         DEST,
         Priority.DEST_GATEWAY,

@@ -1,4 +1,4 @@
-"""What differs between address families, so that rules are written once.  IPv6 becomes a second value of ``FAMILIES``."""
+"""What differs between address families, so that rules are written once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collapse_addresses
 
-from aifabric_ctrl.model.fields import ETH_IP
+from aifabric_ctrl.model.fields import ETH_IP, ETH_IP6
 
 Network = IPv4Network | IPv6Network
 FieldValue = int | tuple[int, int]
@@ -54,7 +54,18 @@ IPV4 = Family(
     (IPv4Network("0.0.0.0/8"), IPv4Network("127.0.0.0/8"), IPv4Network("169.254.0.0/16"), IPv4Network("224.0.0.0/3")),
 )
 
-FAMILIES: tuple[Family, ...] = (IPV4,)
+# RFC 6890 and RFC 4291: unspecified and loopback, IPv4-mapped, link-local, multicast.
+IPV6 = Family(
+    "ipv6",
+    6,
+    ETH_IP6,
+    128,
+    "ipv6_src",
+    "ipv6_dst",
+    (IPv6Network("::/127"), IPv6Network("::ffff:0:0/96"), IPv6Network("fe80::/10"), IPv6Network("ff00::/8")),
+)
+
+FAMILIES: tuple[Family, ...] = (IPV4, IPV6)
 
 
 @lru_cache(maxsize=4096)

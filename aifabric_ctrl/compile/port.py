@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aifabric_ctrl.compile import meters
+from aifabric_ctrl.compile import meters, neighbour
 from aifabric_ctrl.compile.base import TO_CONTROLLER
 from aifabric_ctrl.compile.family import Family, Network, scopes
 from aifabric_ctrl.compile.section import Section
@@ -59,6 +59,8 @@ def edge_section(
         section.meters[meter] = meters.unknown_host_meter(meter, intent)
     for host in hosts:
         _host(section, family, host, meter, nicira, intent)
+    if family.version == 6:
+        neighbour.add_port(section, port, hosts, meter, nicira, answered(family, intent), intent.gateway_mac)
     asks = (("arp", ETH_ARP),) if family.version == 4 else ()
     for kind, eth_type in (*asks, (family.name, family.eth_type)):
         section.add(
@@ -148,9 +150,12 @@ def _host(section: Section, family: Family, host: HostFact, meter: int | None, n
 
 
 def never_section(family: Family) -> Section:
-    """ARP for addresses no host can have stays unanswered."""
+    """ARP and neighbour solicitations for addresses no host can have stay unanswered."""
     section = Section()
-    for network in family.never if family.version == 4 else ():
+    if family.version == 6:
+        neighbour.add_never(section, family)
+        return section
+    for network in family.never:
         section.add(
             PORT,
             Priority.PORT_NEVER,

@@ -55,7 +55,8 @@ class Priority:
     """Every priority we use, by table.  Gaps leave room; 0 is always the counted drop."""
 
     DEFAULT = 0
-    PORT_UNKNOWN, PORT_ATTACHED, PORT_KNOWN, PORT_NEVER, PORT_ANNOUNCE, PORT_SERVICE = 100, 150, 200, 210, 220, 250
+    PORT_UNKNOWN, PORT_ATTACHED, PORT_KNOWN, PORT_NEVER, PORT_ANNOUNCE, PORT_SERVICE = 100, 150, 200, 240, 250, 260
+    PORT_NEIGHBOUR, PORT_SOLICIT, PORT_GATEWAY_UNKNOWN, PORT_SOLICIT_GATEWAY = 220, 230, 242, 245
     PORT_LLDP, PORT_LLDP_HOST = 300, 310
     NEIGHBOUR_ANSWER = 100
     CLASS_HOST, CLASS_FABRIC = 100, 200
@@ -120,22 +121,63 @@ TABLES: tuple[TableSpec, ...] = (
         PORT,
         "PORT",
         "who may send here: source guard, ARP answers, discovery",
-        frozenset({"in_port", "eth_type", "eth_src", "vlan_vid", "ipv4_src", "arp_op", "arp_sha", "arp_spa", "arp_tpa"}),
-        frozenset({"controller", "in_port", "move", "set:eth_src", "set:arp_op", "set:arp_sha"}),
+        frozenset(
+            {
+                *("in_port", "eth_type", "eth_src", "vlan_vid", "ipv4_src", "ipv6_src", "ip_proto"),
+                *("arp_op", "arp_sha", "arp_spa", "arp_tpa", "icmpv6_type", "nd_target", "nd_sll"),
+            }
+        ),
+        frozenset(
+            {
+                *("controller", "in_port", "move", "set:eth_src", "set:arp_op", "set:arp_sha"),
+                *("set:icmpv6_type", "set:nd_reserved", "set:nd_options_type"),
+            }
+        ),
         (SOURCE_TENANT,),
-        (CLASS,),
+        (NEIGHBOUR, CLASS),
         (
             Row(Priority.PORT_LLDP_HOST, "LLDP on an edge port", "that port's unknown-host meter, controller"),
             Row(Priority.PORT_LLDP, "LLDP anywhere (base rule, on every switch at all times)", "LLDP meter, controller"),
             Row(Priority.PORT_ANNOUNCE, "a known host's ARP request for its own address", "unknown-host meter, controller"),
-            Row(Priority.PORT_NEVER, "ARP request for an address no host can have", "drop"),
+            Row(
+                Priority.PORT_SOLICIT_GATEWAY,
+                "a known host's neighbour solicitation for the gateway's link-local address",
+                "turn it into the advertisement, go to NEIGHBOUR",
+            ),
+            Row(
+                Priority.PORT_GATEWAY_UNKNOWN,
+                "anybody else's solicitation for it on an edge port",
+                "unknown-host meter, controller",
+            ),
+            Row(Priority.PORT_NEVER, "ARP request or neighbour solicitation for an address no host can have", "drop"),
+            Row(
+                Priority.PORT_SOLICIT,
+                "a known host's neighbour solicitation (Nicira moves)",
+                "turn it into the advertisement, go to NEIGHBOUR",
+            ),
+            Row(
+                Priority.PORT_NEIGHBOUR,
+                "other neighbour discovery on an edge port, router solicitations and advertisements too",
+                "unknown-host meter, controller",
+            ),
             Row(Priority.PORT_KNOWN, "a known host's ARP request (Nicira moves)", "answer to the in-port with the gateway MAC"),
             Row(Priority.PORT_KNOWN, "a known host's port, MAC and address, untagged", "write source tenant, go to CLASS"),
-            Row(Priority.PORT_KNOWN, "IPv4 on a fabric port", "go to CLASS"),
-            Row(Priority.PORT_UNKNOWN, "other ARP and IPv4 on an edge port", "unknown-host meter, controller"),
+            Row(Priority.PORT_KNOWN, "IPv4 or IPv6 on a fabric port", "go to CLASS"),
+            Row(Priority.PORT_UNKNOWN, "other ARP, IPv4 and IPv6 on an edge port", "unknown-host meter, controller"),
             _DROP,
         ),
         "all",
+    ),
+    TableSpec(
+        NEIGHBOUR,
+        "NEIGHBOUR",
+        "second half of a neighbour advertisement",
+        frozenset({"eth_type", "ip_proto", "icmpv6_type"}),
+        frozenset({"in_port", "set:nd_tll"}),
+        (),
+        (),
+        (Row(Priority.NEIGHBOUR_ANSWER, "the advertisement", "the gateway MAC as target, to the in-port"), _DROP),
+        "Open vSwitch with edge ports",
     ),
     TableSpec(
         CLASS,
@@ -156,16 +198,18 @@ TABLES: tuple[TableSpec, ...] = (
         DEST,
         "DEST",
         "destination address to destination tenant",
-        frozenset({"eth_type", "ip_proto", "icmpv4_type", "icmpv4_code", "ipv4_dst"}),
-        frozenset({"controller", "in_port", "move", "set:eth_src", "set:icmpv4_type", "set:nw_ttl"}),
+        frozenset({"eth_type", "ip_proto", "icmpv4_type", "icmpv4_code", "icmpv6_type", "icmpv6_code", "ipv4_dst", "ipv6_dst"}),
+        frozenset({"controller", "in_port", "move", "set:eth_src", "set:icmpv4_type", "set:icmpv6_type", "set:nw_ttl"}),
         (DEST_TENANT,),
         (POLICY,),
         (
             Row(
-                Priority.DEST_PING, "ICMP echo request to a gateway address", "answer to the in-port (without moves: controller)"
+                Priority.DEST_PING,
+                "ICMP or ICMPv6 echo request to a gateway address",
+                "answer to the in-port (without moves: controller)",
             ),
             Row(Priority.DEST_GATEWAY, "a gateway address", "drop"),
-            Row(Priority.DEST_NEVER, "multicast, loopback, link-local, 0/8, 240/4", "drop"),
+            Row(Priority.DEST_NEVER, "multicast, loopback, link-local, 0/8, 240/4, ::ffff:0:0/96", "drop"),
             Row(Priority.DEST_HOST, "reachable hosts, aggregated exactly", "write destination tenant, go to POLICY"),
             Row(
                 Priority.DEST_BY_LENGTH,
@@ -192,7 +236,7 @@ TABLES: tuple[TableSpec, ...] = (
         ROUTE,
         "ROUTE",
         "own host, bounce, or next-hop set",
-        frozenset({"in_port", "metadata", "eth_type", "ipv4_dst"}),
+        frozenset({"in_port", "metadata", "eth_type", "ipv4_dst", "ipv6_dst"}),
         frozenset({"output", "in_port", "group", "dec_ttl", "set:eth_src", "set:eth_dst"}),
         (NEXT_HOP_SET,),
         (SPREAD,),

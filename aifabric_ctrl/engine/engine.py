@@ -20,6 +20,7 @@ from aifabric_ctrl.engine.holding import Holding
 from aifabric_ctrl.engine.hosts import Hosts
 from aifabric_ctrl.engine.intake import Intake
 from aifabric_ctrl.engine.links import Links
+from aifabric_ctrl.engine.neighbours import Neighbours
 from aifabric_ctrl.engine.snapshot import Snapshot
 from aifabric_ctrl.engine.switches import Switches
 from aifabric_ctrl.engine.sync import Sync
@@ -53,7 +54,8 @@ class Engine:
         self._discovery = Discovery(self._context, self._switches, self._links, entropy)
         self._hosts = Hosts(self._context, self._switches, self._discovery.host_seen, self._links.joined)
         self._holding = Holding(self._context, self._switches)
-        self._intake = Intake(self._context, self._switches, self._discovery, self._hosts, self._holding)
+        self._neighbours = Neighbours(self._context, self._switches, self._hosts)
+        self._intake = Intake(self._context, self._switches, self._discovery, self._hosts, self._holding, self._neighbours)
         self._sync = Sync(self._context, self._switches)
         self._fences = Fences()
         self._cache = Cache()
@@ -113,6 +115,7 @@ class Engine:
         self._links.tick()
         self._hosts.tick()
         self._holding.tick()
+        self._neighbours.tick()
         self._sync.tick()
 
     def _remembered(self, event: ev.Remembered) -> None:
@@ -324,6 +327,7 @@ class Engine:
             self._links.next_deadline(),
             self._hosts.next_deadline(),
             self._holding.next_deadline(),
+            self._neighbours.next_deadline(),
             self._fences.next_deadline(),
             self._sync.next_deadline(),
             self._sync.next_look(),

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.switches import Switches
-from aifabric_ctrl.model import frames
+from aifabric_ctrl.model import frames, nd
 from aifabric_ctrl.model.backoff import backoff_s
 from aifabric_ctrl.model.effects import PacketOut
 from aifabric_ctrl.model.fabric import Address, PortRole
@@ -139,9 +139,11 @@ class Holding:
         return True
 
     def _ask_everywhere(self, ip: Address) -> None:
-        if not isinstance(ip, IPv4Address):
-            return
-        frame = frames.arp_request(self._context.intent.gateway_mac, IPv4Address(0), ip)
+        gateway = self._context.intent.gateway_mac
+        if isinstance(ip, IPv4Address):
+            frame = frames.arp_request(gateway, IPv4Address(0), ip)
+        else:
+            frame = nd.solicit(gateway, nd.link_local(gateway), ip)
         for record in self._switches:
             ports = tuple(Output(n) for n, p in sorted(record.ports.items()) if p.role is PortRole.EDGE and p.usable)
             if ports and record.session is not None:

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.switches import Switches
-from aifabric_ctrl.model import frames
+from aifabric_ctrl.model import frames, nd
 from aifabric_ctrl.model.effects import PacketOut, SaveHost
 from aifabric_ctrl.model.fabric import Address, Host, PortRole, Reach
 from aifabric_ctrl.model.ids import Dpid, PortRef, is_host_mac, mac_text
@@ -186,7 +186,7 @@ class Hosts:
             self._claims.pop(claim.ip, None)
 
     def answered(self, ip: Address, mac: int, at: PortRef) -> bool:
-        """An ARP reply came from this port.  True when the table changed."""
+        """An ARP reply or a neighbour advertisement came from this port.  True when the table changed."""
         if not self._plausible(ip, mac, at):
             return False
         host = self.by_ip.get(ip)
@@ -358,11 +358,18 @@ class Hosts:
             self._context.note("info", "host_gone", text, {"ip": str(host.ip), "port": str(host.at)})
 
     def _ask(self, ip: Address, mac: int, at: PortRef) -> None:
-        """Unicast ARP probe at one port."""
+        """Unicast ARP probe or neighbour solicitation at one port.
+
+        The solicitation comes from the gateway's link-local address: from ``::`` it would say that we want the address.
+        """
         record = self._switches.by_dpid.get(at.dpid)
-        if record is None or record.session is None or not isinstance(ip, IPv4Address):
+        if record is None or record.session is None:
             return
-        frame = frames.arp_request(self._context.intent.gateway_mac, IPv4Address(0), ip, dst_mac=mac)
+        gateway = self._context.intent.gateway_mac
+        if isinstance(ip, IPv4Address):
+            frame = frames.arp_request(gateway, IPv4Address(0), ip, dst_mac=mac)
+        else:
+            frame = nd.solicit(gateway, nd.link_local(gateway), ip, dst_mac=mac)
         self._context.emit(PacketOut(record.session, (Output(at.port),), frame))
         self._context.count("host_probes_sent")
 

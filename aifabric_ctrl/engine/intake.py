@@ -1,7 +1,7 @@
 """Frames that switches hand up: sorted into discovery, host learning, answers and holding.
 
-Parses ARP, LLDP and the IPv4 header and nothing above it (case FUZZ-03).  A frame that does not parse is counted,
-dropped and noted at its port.
+Parses ARP, LLDP, neighbour discovery and the IP header and nothing above it (case FUZZ-03).  A frame that does not
+parse is counted, dropped and noted at its port.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.discovery import Discovery
 from aifabric_ctrl.engine.holding import Holding
 from aifabric_ctrl.engine.hosts import Hosts
+from aifabric_ctrl.engine.neighbours import Neighbours
 from aifabric_ctrl.engine.switches import Switches
-from aifabric_ctrl.model import frames
+from aifabric_ctrl.model import frames, nd
 from aifabric_ctrl.model.effects import PacketOut
 from aifabric_ctrl.model.errors import WireError
 from aifabric_ctrl.model.events import FrameIn
@@ -21,18 +22,28 @@ from aifabric_ctrl.model.fabric import Address, PortRole, Reach
 from aifabric_ctrl.model.ids import PORT_TABLE, PortRef, is_physical, mac_text
 from aifabric_ctrl.model.rules import Output
 
+IpFrame = frames.Ip4Frame | frames.Ip6Frame
 REASON_INVALID_TTL = 2  # OFPR_INVALID_TTL
 
 
 class Intake:
     """Routes each frame to the part of the engine it concerns."""
 
-    def __init__(self, context: Context, switches: Switches, discovery: Discovery, hosts: Hosts, holding: Holding) -> None:
+    def __init__(
+        self,
+        context: Context,
+        switches: Switches,
+        discovery: Discovery,
+        hosts: Hosts,
+        holding: Holding,
+        neighbours: Neighbours,
+    ) -> None:
         self._context = context
         self._switches = switches
         self._discovery = discovery
         self._hosts = hosts
         self._holding = holding
+        self._neighbours = neighbours
 
     def frame(self, event: FrameIn) -> None:
         """One PACKET_IN."""
@@ -55,8 +66,10 @@ class Intake:
             self._context.count("frames_before_role_known")
         elif isinstance(frame, frames.ArpFrame):
             self._arp(at, frame)
-        elif isinstance(frame, frames.Ip4Frame):
-            self._ip4(at, frame, event)
+        elif isinstance(frame, nd.NdFrame):
+            self._neighbours.frame(at, frame, self._answerable(frame.target))
+        elif isinstance(frame, frames.Ip4Frame | frames.Ip6Frame):
+            self._ip(at, frame, event)
         else:
             self._context.count("frames_ignored")
 
@@ -103,19 +116,25 @@ class Intake:
             self._context.emit(PacketOut(record.session, (Output(at.port),), data))
             self._context.count("arp_answered")
 
-    def _answerable(self, ip: IPv4Address) -> bool:
+    def _answerable(self, ip: Address) -> bool:
         """Any unicast address of the fabric's prefixes; with none declared, any but link-local."""
-        prefixes = self._context.intent.prefixes
+        prefixes = [p for p in self._context.intent.prefixes if p.version == ip.version]
         if ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip.is_link_local or ip.is_reserved:
             return False
-        return not prefixes or any(ip in p for p in prefixes)
+        return not self._context.intent.prefixes or any(ip in p for p in prefixes)
 
-    def _ip4(self, at: PortRef, frame: frames.Ip4Frame, event: FrameIn) -> None:
+    def _ip(self, at: PortRef, frame: IpFrame, event: FrameIn) -> None:
+        if frame.src_ip.version == 6 and (frame.src_ip.is_link_local or frame.dst_ip.is_multicast):
+            self._context.count("frames_ignored")  # multicast listener reports and the like: every host sends them
+            return
         host = self._hosts.by_ip.get(frame.src_ip)
         if self._hosts.known(frame.src_ip, frame.src, at):
             self._from_host(at, frame, event)
             return
-        if host is not None or self._hosts.at(at):
+        neighbours = self._hosts.at(at)
+        # Every IPv6 host has several addresses, some of them new each day (RFC 8981).
+        own = frame.src_ip.version == 6 and host is None and any(h.mac == frame.src for h in neighbours)
+        if host is not None or (neighbours and not own):
             # Somebody uses an address that is another's, or this port's host uses one that is not its own.
             self._context.count("frames_spoofed")
             text = f"{self._switches.text(at)}: {frame.src_ip} from {mac_text(frame.src)} is not a host of this port"
@@ -125,7 +144,7 @@ class Intake:
             if host is None:
                 self._holding.hold(frame.src_ip, at, event.data)
 
-    def _from_host(self, at: PortRef, frame: frames.Ip4Frame, event: FrameIn) -> None:
+    def _from_host(self, at: PortRef, frame: IpFrame, event: FrameIn) -> None:
         """A frame of a known host that the tables did not carry: its own rules, or its destination, are not there yet."""
         source = self._hosts.by_ip[frame.src_ip]
         if source.reach is not Reach.REACHABLE:
@@ -152,5 +171,5 @@ class Intake:
             self._context.emit(PacketOut(record.session, (Output(PORT_TABLE),), event.data, at.port))
             self._context.count("frames_reinjected")
 
-    def _plausible_destination(self, ip: IPv4Address) -> bool:
+    def _plausible_destination(self, ip: Address) -> bool:
         return self._answerable(ip) and ip != IPv4Address(0xFFFFFFFF)

@@ -1,5 +1,7 @@
 """The few frames we speak: ARP, our LLDP, and the headers of IP; built and parsed, nothing above layer 3 (case FUZZ-03).
 
+Neighbour discovery is in ``nd``.
+
 Sources: RFC 826 and RFC 5227 (ARP), IEEE 802.1AB (LLDP), RFC 791, RFC 8200.  Parsing raises only ``WireError``.
 """
 
@@ -9,8 +11,9 @@ import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
+from aifabric_ctrl.model import nd
 from aifabric_ctrl.model.errors import WireError
-from aifabric_ctrl.model.fields import ETH_ARP, ETH_IP, ETH_IP6, ETH_LLDP, ETH_VLAN
+from aifabric_ctrl.model.fields import ETH_ARP, ETH_IP, ETH_IP6, ETH_LLDP, ETH_VLAN, IPPROTO_ICMP6
 from aifabric_ctrl.model.ids import Dpid, PortNo, dpid_text
 
 BROADCAST = 0xFFFFFFFFFFFF
@@ -89,7 +92,7 @@ class OtherFrame:
     ethertype: int
 
 
-Frame = ArpFrame | LldpFrame | Ip4Frame | Ip6Frame | OtherFrame
+Frame = ArpFrame | LldpFrame | Ip4Frame | Ip6Frame | nd.NdFrame | OtherFrame
 
 
 def _mac(value: int) -> bytes:
@@ -212,10 +215,14 @@ def _parse_ip4(data: bytes, offset: int, dst: int, src: int, vlan: int | None) -
     return Ip4Frame(dst, src, src_ip, dst_ip, protocol, ttl, vlan)
 
 
-def _parse_ip6(data: bytes, offset: int, dst: int, src: int, vlan: int | None) -> Ip6Frame:
+def _parse_ip6(data: bytes, offset: int, dst: int, src: int, vlan: int | None) -> Ip6Frame | nd.NdFrame:
     if len(data) < offset + 40:
         raise WireError("an IPv6 header is cut short")
     if data[offset] >> 4 != 6:
         raise WireError("an IPv6 header contradicts itself")
     src_ip, dst_ip = IPv6Address(data[offset + 8 : offset + 24]), IPv6Address(data[offset + 24 : offset + 40])
-    return Ip6Frame(dst, src, src_ip, dst_ip, data[offset + 6], data[offset + 7], vlan)
+    next_header, hop_limit = data[offset + 6], data[offset + 7]
+    body = data[offset + 40 : offset + 40 + int.from_bytes(data[offset + 4 : offset + 6], "big")]
+    if next_header == IPPROTO_ICMP6 and len(body) > 1 and body[0] in nd.KINDS:
+        return nd.parse(dst, src, src_ip, dst_ip, hop_limit, body, vlan)
+    return Ip6Frame(dst, src, src_ip, dst_ip, next_header, hop_limit, vlan)

@@ -1,12 +1,26 @@
-"""A fake host's network stack: ARP with a cache, echo, and a record of what arrived.  Pure: packets in, packets out."""
+"""A fake host's network stack: ARP and neighbour discovery with a cache, echo, and a record of what arrived.
+
+Pure: packets in, packets out.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aifabric_ctrl.model.fields import ETH_ARP, ETH_IP, IPPROTO_ICMP
+from aifabric_ctrl.model.fields import ETH_ARP, ETH_IP, ETH_IP6, IPPROTO_ICMP
+from aifabric_ctrl.model.nd import ADVERT, SOLICIT
 from aifabric_ctrl.sim.topology import FakeHost
-from aifabric_ctrl.verify.packet import BROADCAST_MAC, Packet, arp_reply, arp_request, icmp4_echo, udp4
+from aifabric_ctrl.verify.packet import (
+    BROADCAST_MAC,
+    Packet,
+    arp_reply,
+    arp_request,
+    icmp4_echo,
+    icmp6_echo,
+    neighbour_advert,
+    neighbour_solicit,
+    udp4,
+)
 
 PENDING_MAX = 3  # packets kept per unresolved neighbour, as Linux does (unres_qlen of old)
 
@@ -24,6 +38,8 @@ class HostStack:
 
     def receive(self, packet: Packet) -> list[Packet]:
         """A frame arrives; the answers to send."""
+        if packet.get("icmpv6_type") in (SOLICIT, ADVERT):
+            return self._nd(packet)
         if packet["eth_dst"] not in (self.host.mac, BROADCAST_MAC):
             if not packet["eth_dst"] >> 40 & 1:
                 self.foreign.append(packet)
@@ -31,6 +47,9 @@ class HostStack:
         if packet["eth_type"] == ETH_ARP:
             return self._arp(packet)
         self.received.append(packet)
+        if self.host.answers and packet.get("icmpv6_type") == 128 and packet["ipv6_dst"] == self.host.ip6:
+            echo6 = icmp6_echo(self.host.mac, 0, self.host.ip6, packet["ipv6_src"], reply=True)
+            return self.send(Packet(dict(echo6), packet.payload))
         if not self.host.answers or packet["eth_type"] != ETH_IP or packet.get("ipv4_dst") != self.host.ip:
             return []
         if packet.get("ip_proto") == IPPROTO_ICMP and packet.get("icmpv4_type") == 8:
@@ -52,16 +71,38 @@ class HostStack:
             return []
         return [arp_reply(self.host.mac, self.host.ip, packet["arp_sha"], packet["arp_spa"])]
 
+    def _nd(self, packet: Packet) -> list[Packet]:
+        if packet["icmpv6_type"] == ADVERT:
+            if packet["ipv6_dst"] != self.host.ip6:
+                return []
+            self.neighbours[packet["nd_target"]] = packet["nd_tll"]
+            waiting = self._pending.pop(packet["nd_target"], [])
+            return [p.with_fields(eth_dst=packet["nd_tll"]) for p in waiting]
+        if packet["nd_target"] != self.host.ip6:
+            self.unasked_arp += 1
+            return []
+        if not self.host.answers:
+            return []
+        return [neighbour_advert(self.host.mac, self.host.ip6, packet["eth_src"], packet["ipv6_src"])]
+
     def send(self, packet: Packet) -> list[Packet]:
         """Send an IP packet: at once to a known neighbour, else after asking for it."""
-        target = packet["ipv4_dst"]
+        six = packet["eth_type"] == ETH_IP6
+        target = packet["ipv6_dst" if six else "ipv4_dst"]
         known = self.neighbours.get(target)
         if known is not None:
             return [packet.with_fields(eth_src=self.host.mac, eth_dst=known)]
         waiting = self._pending.setdefault(target, [])
         if len(waiting) < PENDING_MAX:
             waiting.append(packet.with_fields(eth_src=self.host.mac))
+        if six:
+            return [neighbour_solicit(self.host.mac, self.host.ip6, target)]
         return [arp_request(self.host.mac, self.host.ip, target)]
+
+    def ping6(self, ip: int, ident: int) -> list[Packet]:
+        """An echo request over IPv6."""
+        echo = icmp6_echo(self.host.mac, 0, self.host.ip6, ip)
+        return self.send(Packet(dict(echo), ident.to_bytes(4, "big")))
 
     def ping(self, ip: int, ident: int) -> list[Packet]:
         """An echo request; ``ident`` tells the answer from others."""
@@ -76,7 +117,7 @@ class HostStack:
         """The answer to that ping has arrived."""
         wanted = ident.to_bytes(4, "big")
         return any(
-            p.get("icmpv4_type") == 0 and p.get("ipv4_src") == ip and p.payload == wanted
+            (p.get("icmpv4_type"), p.get("ipv4_src")) == (0, ip) or (p.get("icmpv6_type"), p.get("ipv6_src")) == (129, ip)
             for p in self.received
-            if p.get("ip_proto") == IPPROTO_ICMP
+            if p.payload == wanted
         )

@@ -274,19 +274,19 @@ class MemNet:
         self.advance(wait_s)
         return self.deliveries[before:]
 
-    def ping(self, a: str, b: str, wait_s: float = 1.0) -> bool:
-        """One echo from a to b, with ARP as a host does it; answered within ``wait_s``?"""
-        return not self.ping_pairs([(a, b)], wait_s)
+    def ping(self, a: str, b: str, wait_s: float = 1.0, version: int = 4) -> bool:
+        """One echo from a to b, with ARP or ND as a host does it; answered within ``wait_s``?"""
+        return not self.ping_pairs([(a, b)], wait_s, version)
 
-    def ping_pairs(self, pairs: Sequence[tuple[str, str]], wait_s: float = 1.0) -> list[tuple[str, str]]:
+    def ping_pairs(self, pairs: Sequence[tuple[str, str]], wait_s: float = 1.0, version: int = 4) -> list[tuple[str, str]]:
         """One echo for each pair, all at once; the pairs without an answer within ``wait_s``."""
-        sent = [(pair, self.wires.start_ping(*pair)) for pair in pairs]
+        sent = [(pair, self.wires.start_ping(*pair, version)) for pair in pairs]
         self.advance(wait_s)
         return [pair for pair, answered in sent if not answered()]
 
-    def ping_all(self, wait_s: float = 1.0) -> list[tuple[str, str]]:
+    def ping_all(self, wait_s: float = 1.0, version: int = 4) -> list[tuple[str, str]]:
         """Every ordered pair of hosts; those without an answer."""
-        return self.ping_pairs([(a, b) for a in self.hosts for b in self.hosts if a != b], wait_s)
+        return self.ping_pairs([(a, b) for a in self.hosts for b in self.hosts if a != b], wait_s, version)
 
     def move_host(self, name: str, to: PortRef) -> None:
         """Plug a host in elsewhere; it says nothing by itself."""

@@ -17,13 +17,19 @@ UPLINK_BASE = 100  # a leaf's ports: hosts from 1, uplinks from 101
 
 @dataclass(frozen=True, slots=True)
 class FakeHost:
-    """A host with one address.  ``answers`` False: silent even when asked."""
+    """A host with an IPv4 and, unless ``ip6`` is 0, an IPv6 address.  ``answers`` False: silent even when asked."""
 
     name: str
     mac: int
     ip: int
     at: PortRef
     answers: bool = True
+    ip6: int = 0
+
+
+def ip6_of(ip: int) -> int:
+    """The IPv6 address that goes with a host's IPv4 address: fd00::10.0.1.1."""
+    return 0xFD << 120 | ip
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def leaf_spine(
             ports[leaf].append(make_port(leaf, h, f"{names[leaf]}-eth{h}"))
             if h <= hosts_per_leaf:
                 ip = 10 << 24 | n << 8 | h
-                hosts.append(FakeHost(f"h{len(hosts) + 1}", 0x02 << 40 | ip, ip, PortRef(leaf, h)))
+                hosts.append(FakeHost(f"h{len(hosts) + 1}", 0x02 << 40 | ip, ip, PortRef(leaf, h), ip6=ip6_of(ip)))
         for s, spine in enumerate(spine_ids):
             for p in range(parallel):
                 up = UPLINK_BASE + s * parallel + p + 1

@@ -170,11 +170,12 @@ class Wires:
         for packet in packets:
             self._later(lambda packet=packet: self.arrive(at, packet))  # type: ignore[misc]
 
-    def start_ping(self, a: str, b: str) -> Callable[[], bool]:
+    def start_ping(self, a: str, b: str, version: int = 4) -> Callable[[], bool]:
         """Send one echo from a to b; call the result to know whether it was answered."""
         self._pings += 1
-        ident, stack, ip = self._pings, self.hosts[a], self.hosts[b].host.ip
-        self.from_host(a, stack.ping(ip, ident))
+        ident, stack, there = self._pings, self.hosts[a], self.hosts[b].host
+        ip = there.ip if version == 4 else there.ip6
+        self.from_host(a, stack.ping(ip, ident) if version == 4 else stack.ping6(ip, ident))
         return lambda: stack.answered(ip, ident)
 
     def walker(self) -> Walker:
@@ -190,7 +191,7 @@ def senders(link: Link, direction: str) -> set[PortRef]:
 
 def hash_choice(packet: Packet) -> Callable[[Group, Sequence[Bucket]], int]:
     """A switch's hash: the flow picks a slot, a dead slot's flows go to the next live one (as OVS's dp_hash)."""
-    flow = repr([packet.get(n) for n in ("ip_proto", "ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst")])
+    flow = repr([packet.get(n) for n in ("ip_proto", "ipv4_src", "ipv4_dst", "ipv6_src", "ipv6_dst", "tcp_src", "tcp_dst")])
     digest = int.from_bytes(hashlib.blake2b(flow.encode(), digest_size=4).digest(), "big")
 
     def choose(group: Group, live: Sequence[Bucket]) -> int:

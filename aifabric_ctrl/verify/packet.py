@@ -8,8 +8,10 @@ from aifabric_ctrl.model.errors import ContractError
 from aifabric_ctrl.model.fields import (
     ETH_ARP,
     ETH_IP,
+    ETH_IP6,
     FIELDS,
     IPPROTO_ICMP,
+    IPPROTO_ICMP6,
     IPPROTO_TCP,
     IPPROTO_UDP,
 )
@@ -124,6 +126,47 @@ def icmp4_echo(src_mac: int, dst_mac: int, src_ip: int, dst_ip: int, ttl: int = 
     """An ICMP echo request (or reply)."""
     head = _ip4(src_mac, dst_mac, src_ip, dst_ip, IPPROTO_ICMP, ttl, dscp, 0)
     return Packet({**head, "icmpv4_type": 0 if reply else 8, "icmpv4_code": 0})
+
+
+def _ip6(src_mac: int, dst_mac: int, src_ip: int, dst_ip: int, proto: int, ttl: int, dscp: int) -> dict[str, int]:
+    return {
+        "eth_dst": dst_mac,
+        "eth_src": src_mac,
+        "eth_type": ETH_IP6,
+        "ip_dscp": dscp,
+        "nw_ttl": ttl,
+        "nw_frag": 0,
+        "ip_proto": proto,
+        "ipv6_src": src_ip,
+        "ipv6_dst": dst_ip,
+    }
+
+
+def udp6(src_mac: int, dst_mac: int, src_ip: int, dst_ip: int, sport: int, dport: int, ttl: int = 64, dscp: int = 0) -> Packet:
+    """UDP over IPv6."""
+    return Packet({**_ip6(src_mac, dst_mac, src_ip, dst_ip, IPPROTO_UDP, ttl, dscp), "udp_src": sport, "udp_dst": dport})
+
+
+def icmp6_echo(src_mac: int, dst_mac: int, src_ip: int, dst_ip: int, ttl: int = 64, reply: bool = False) -> Packet:
+    """An ICMPv6 echo request (or reply)."""
+    head = _ip6(src_mac, dst_mac, src_ip, dst_ip, IPPROTO_ICMP6, ttl, 0)
+    return Packet({**head, "icmpv6_type": 129 if reply else 128, "icmpv6_code": 0})
+
+
+def neighbour_solicit(mac: int, src_ip: int, target: int, dst_mac: int | None = None) -> Packet:
+    """Who has ``target``?  From ``::`` it is a probe for duplicates and has no link-layer option (RFC 4861, 4.3)."""
+    group = 0xFF02 << 112 | 0x1FF << 24 | target & 0xFFFFFF
+    to = 0x333300000000 | group & 0xFFFFFFFF if dst_mac is None else dst_mac
+    head = _ip6(mac, to, src_ip, group if dst_mac is None else target, IPPROTO_ICMP6, 255, 0)
+    option = {"nd_options_type": 1, "nd_sll": mac} if src_ip else {}
+    return Packet({**head, "icmpv6_type": 135, "icmpv6_code": 0, "nd_reserved": 0, "nd_target": target, **option})
+
+
+def neighbour_advert(mac: int, target: int, to_mac: int, to_ip: int, flags: int = 0x60000000) -> Packet:
+    """``target`` is at ``mac``."""
+    head = _ip6(mac, to_mac, target, to_ip, IPPROTO_ICMP6, 255, 0)
+    more = {"icmpv6_type": 136, "icmpv6_code": 0, "nd_reserved": flags, "nd_target": target, "nd_options_type": 2, "nd_tll": mac}
+    return Packet({**head, **more})
 
 
 def arp(op: int, eth_src: int, eth_dst: int, sha: int, spa: int, tha: int, tpa: int) -> Packet:

@@ -45,7 +45,9 @@ def routes(tables: Tables) -> list[Flow]:
     return [
         f
         for f in tables.flows.values()
-        if f.table == ROUTE and Priority.ROUTE_BY_LENGTH <= f.priority <= Priority.ROUTE_EXCEPTION
+        if f.table == ROUTE
+        and Priority.ROUTE_BY_LENGTH <= f.priority <= Priority.ROUTE_EXCEPTION
+        and f.match.exact("eth_type") == 0x0800
     ]
 
 
@@ -265,5 +267,5 @@ def test_paths_own_links_may_be_unsettled_and_never_lead_back() -> None:
 def test_ttl_steps_follow_the_setting() -> None:
     tables = compile_fabric(leaf_spine(2, 2), Intent(repair_ttl_steps=7)).tables[LEAF]
     bounce = [f for f in tables.flows.values() if f.priority == Priority.ROUTE_BOUNCE and f.table == ROUTE]
-    assert [sum(isinstance(a, DecTtl) for a in f.actions) for f in bounce] == [7, 7]
+    assert [sum(isinstance(a, DecTtl) for a in f.actions) for f in bounce] == [7, 7] * 2
     assert all(f.goto is None for f in bounce) and SPREAD in {f.table for f in tables.flows.values()}

@@ -137,7 +137,7 @@ def test_groups_of_one_switch_and_their_buckets() -> None:
     select = [g for g in views.groups(view(), 1)["groups"] if g["type"] == "select"]
     assert len(select) == 1
     assert math.isclose(sum(b["share"] for b in select[0]["buckets"]), 1.0)
-    assert select[0]["used_by"] == 1
+    assert select[0]["used_by"] == 2  # IPv4's and IPv6's rule
     assert select[0]["reason"]
 
 
