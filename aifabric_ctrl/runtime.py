@@ -22,9 +22,9 @@ from greenlet import GreenletExit
 from aifabric_ctrl.engine.engine import Engine
 from aifabric_ctrl.engine.view import EngineView
 from aifabric_ctrl.framework import hub
-from aifabric_ctrl.model.effects import Answer, CloseSession, Effect, Journal, PacketOut, ReadTables, SaveDrain, SendPlan, WantBfd
+from aifabric_ctrl.model.effects import Answer, CloseSession, Effect, Journal, PacketOut, ReadTables, SendPlan, WantBfd
 from aifabric_ctrl.model.errors import StoreError
-from aifabric_ctrl.model.events import Event, FrameIn, OddFrame, Tick
+from aifabric_ctrl.model.events import Event, FrameIn, OddFrame, OperatorAsked, Tick
 from aifabric_ctrl.settings import Settings
 from aifabric_ctrl.southbound.server import Server
 from aifabric_ctrl.southbound.session import Limits
@@ -38,6 +38,8 @@ FRAMES_KEPT = 5_000  # frames waiting for the engine; more are dropped and count
 FRAMES_A_ROUND = 64  # frames between two looks at everything else
 EVENTS_KEPT = 20_000  # other events waiting before switches are read no further
 SLICE_S = 0.002  # the engine lets the sockets in this often
+ANSWER_WAIT_S = 60.0  # an audit reads back every switch
+ANSWER_POLL_S = 0.02
 STORE_EVERY_S = 0.5
 TIDY_EVERY_S = 60.0
 COLLECT_EVERY_S = 3600.0
@@ -78,6 +80,9 @@ class Controller:
         self._rounds = 0
         self._view: EngineView | None = None
         self._viewed = (0, 0.0)
+        self._requests = 0
+        self._answers: dict[int, Answer] = {}  # only of requests that somebody waits for
+        self._asking: set[int] = set()
         self.counts: Counter[str] = Counter()
         limits = Limits(
             handshake_s=settings.handshake_timeout_s, echo_interval_s=settings.echo_interval_s, echo_lost=settings.echo_lost
@@ -100,6 +105,22 @@ class Controller:
     def note(self, kind: str, text: str) -> None:
         """Put a warning of a shell into the journal."""
         self.post(OddFrame(self._clock(), 0, kind, text))
+
+    def ask(self, verb: str, target: str, who: str, reason: str, force: bool) -> Answer | None:
+        """Put an operator's request to the engine and wait for its answer; None when there is none in ``ANSWER_WAIT_S``."""
+        self._requests += 1
+        number = self._requests
+        self._asking.add(number)
+        now = self._clock()
+        self.post(OperatorAsked(now, number, verb, target, who, reason, force, time.time()))
+        try:
+            while number not in self._answers:
+                if self._stopping or self._clock() > now + ANSWER_WAIT_S:
+                    return None
+                hub.sleep(ANSWER_POLL_S)
+            return self._answers.pop(number)
+        finally:
+            self._asking.discard(number)
 
     def view(self) -> EngineView:
         """What the API shows, with the shells' counters added; the same object until something may have changed."""
@@ -211,7 +232,10 @@ class Controller:
             elif isinstance(effect, WantBfd):
                 if self._bfd is not None:
                     self._bfd.want(effect)
-            elif not isinstance(effect, (Answer, SaveDrain)):
+            elif isinstance(effect, Answer):
+                if effect.request in self._asking:
+                    self._answers[effect.request] = effect
+            else:
                 self._store.save(effect)
 
     def _journal(self, entry: Journal) -> None:

@@ -21,6 +21,7 @@ class Cable(NamedTuple):
     far: Dpid
     up: bool
     settled: bool
+    drained: bool = False
 
 
 class Paths:
@@ -58,6 +59,9 @@ class Paths:
         Its own links need only be UP.  A neighbour on a minimal path never leads back through ``source``: its distance
         would exceed that of another candidate.  So the distances of the common graph serve every source, and each hop
         gets strictly nearer, which rules out loops.
+
+        A drained link is the last way to its own far end, when there is no other: packets that were under way when it was
+        drained still arrive (a drained spine goes on delivering), and nobody else sends any more there.
         """
         distances = self.distances(destination)
         best: int | None = None
@@ -71,4 +75,6 @@ class Paths:
             if best is None or distance < best:
                 best, ports = distance, []
             ports.append(cable.port)
+        if not ports:
+            ports = [c.port for c in self._cables.get(source, ()) if c.drained and c.far == destination]
         return tuple(sorted(ports))

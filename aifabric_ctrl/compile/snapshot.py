@@ -75,9 +75,9 @@ def _cables(fabric: Fabric) -> dict[Dpid, tuple[Cable, ...]]:
     for link in fabric.links:
         if link.state is LinkState.QUARANTINED or link.a.dpid not in ends or link.b.dpid not in ends:
             continue
-        up = link.state is LinkState.UP
-        ends[link.a.dpid].append(Cable(link.a.port, link.b.dpid, up, link.settled))
-        ends[link.b.dpid].append(Cable(link.b.port, link.a.dpid, up, link.settled))
+        up, drained = link.state is LinkState.UP, link.state is LinkState.DRAINED
+        ends[link.a.dpid].append(Cable(link.a.port, link.b.dpid, up, link.settled, drained))
+        ends[link.b.dpid].append(Cable(link.b.port, link.a.dpid, up, link.settled, drained))
     return {dpid: tuple(sorted(found)) for dpid, found in ends.items()}
 
 

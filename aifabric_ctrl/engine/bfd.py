@@ -50,7 +50,7 @@ class BfdTurns:
         start: list[LinkKey] = []
         for key in wanted:
             record = self._links.by_key[key]
-            if record.state is not LinkState.UP and not record.bfd_starting:
+            if record.state not in (LinkState.UP, LinkState.DRAINED) and not record.bfd_starting:
                 start.append(key)
             elif not self._up(key):
                 pending.setdefault(self._plane_of(record, roles), []).append(key)

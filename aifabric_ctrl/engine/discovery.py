@@ -150,7 +150,7 @@ class Discovery:
             self._links.remove(link, f"probes of {self._switches.text(ref)} no longer arrive at the other end")
             for end in link.key:
                 self._set_role(end, PortRole.UNKNOWN)
-        elif away and link.state is LinkState.UP:
+        elif away and link.state in (LinkState.UP, LinkState.DRAINED):
             probe.unanswered = 0  # nobody there could have reported our probes
         elif probe.unanswered >= self._context.intent.probes_lost:
             self._links.direction_lost(ref)

@@ -15,6 +15,7 @@ from aifabric_ctrl.compile import Cache, compile_fabric, hosts_in, verify_contra
 from aifabric_ctrl.engine.bfd import BfdTurns
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.discovery import Discovery
+from aifabric_ctrl.engine.drains import Drains
 from aifabric_ctrl.engine.fences import FENCE_MAX_S, Fence, Fences
 from aifabric_ctrl.engine.holding import Holding
 from aifabric_ctrl.engine.hosts import Hosts
@@ -49,8 +50,10 @@ class Engine:
     def __init__(self, intent: Intent, entropy: bytes) -> None:
         self._context = Context(intent)
         self._switches = Switches(self._context)
-        self._snapshot = Snapshot(self._context, self._switches)
         self._links = Links(self._context, self._switches, lambda: self._snapshot.fabric.roles)
+        self._drains = Drains(self._context, self._switches, self._links)
+        self._links.drained_by = self._drains.link
+        self._snapshot = Snapshot(self._context, self._switches, self._drains)
         self._discovery = Discovery(self._context, self._switches, self._links, entropy)
         self._hosts = Hosts(self._context, self._switches, self._discovery.host_seen, self._links.joined)
         self._holding = Holding(self._context, self._switches)
@@ -104,7 +107,7 @@ class Engine:
             case ev.BlueprintRead():
                 self._blueprint_read(event)
             case ev.OperatorAsked():
-                self._context.emit(Answer(event.request, False, f"{event.verb!r} is not something this controller does"))
+                self._operator_asked(event)
             case ev.Tick():
                 pass
         self._tick()
@@ -124,11 +127,18 @@ class Engine:
         for link in event.links:
             for end in link.ends:
                 self._switches.remember(end.dpid, {end.port: PortRole.FABRIC})
+        self._drains.restore(event.drains)
         self._links.restore(event.links, event.held_until_s)
         self._hosts.restore(event.hosts)
         if event.switches or event.hosts:
             text = f"remembered {len(event.switches)} switches, {len(event.links)} links, {len(event.hosts)} hosts"
             self._context.note("info", "restored", text)
+
+    def _operator_asked(self, event: ev.OperatorAsked) -> None:
+        if event.verb in ("drain", "undrain"):
+            self._changed |= self._drains.ask(event, self._snapshot.fabric)
+        else:
+            self._context.emit(Answer(event.request, False, f"{event.verb!r} is not something this controller does"))
 
     def _blueprint_read(self, event: ev.BlueprintRead) -> None:
         if event.refused:
@@ -220,6 +230,7 @@ class Engine:
                 self._plan()
             elif not opened:
                 break
+        self._drains.answer()
         self._want_bfd()
         self._discovery.save()
         return self._context.take()
@@ -332,6 +343,7 @@ class Engine:
             self._sync.next_deadline(),
             self._sync.next_look(),
             self._bfd.next_deadline(),
+            self._drains.next_deadline(),
         )
         return min((d for d in deadlines if d is not None), default=None)
 
@@ -357,6 +369,7 @@ class Engine:
             journal=tuple(self._context.journal),
             counters=dict(self._context.counters),
             convergence=tuple(self._convergence),
+            drains=tuple((d, self._drains.text(t)) for t, d in sorted(self._drains.by_target.items(), key=lambda x: str(x[0]))),
         )
 
     def _not_ready(self) -> tuple[str, ...]:

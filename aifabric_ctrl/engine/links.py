@@ -6,6 +6,9 @@ State follows from facts, never from the order they came in (DESIGN invariant 4)
     heard one way only                        ONE_WAY
     anything else                             DOWN
 
+A link that works and is drained becomes DRAINED in two steps: it is no longer settled, so only its own ends use it; once
+every switch has acknowledged that, it is DRAINED.  Undrained it is UP and settles like a new one.
+
 Hold-down is for coming back only: going away takes effect at once, whatever the last event was decides the final state
 (case FF-05), and a link that alone joins its two ends is not held.  A switch that reboots is held like a cable that was
 pulled: its tables are empty at first anyway.
@@ -28,6 +31,7 @@ from aifabric_ctrl.model.ids import Dpid, PortRef
 
 LinkKey = tuple[PortRef, PortRef]
 FLAPS_KEPT = 32  # more make no longer pause
+WORKING = (LinkState.UP, LinkState.DRAINED)  # both ends hear each other
 QUARANTINE = "joins two switches of the same tier; not used (relayed LLDP or wrong cabling)"
 
 
@@ -42,6 +46,7 @@ class LinkRecord:
     state: LinkState = LinkState.DOWN
     settled: bool = False
     quarantined: bool = False
+    drained: bool = False  # wanted; the state follows after the barriers
     ever_up: bool = False
     held_until: float = 0.0
     flaps: list[float] = field(default_factory=list)
@@ -53,6 +58,11 @@ class LinkRecord:
     def key(self) -> LinkKey:
         return self.a, self.b
 
+    @property
+    def moving(self) -> bool:
+        """On its way to be used, or left, by everybody."""
+        return self.state is LinkState.UP and not self.settled
+
     def other(self, end: PortRef) -> PortRef:
         return self.b if end == self.a else self.a
 
@@ -63,7 +73,8 @@ class Links:
     def __init__(self, context: Context, switches: Switches, roles: Callable[[], Mapping[Dpid, Role]]) -> None:
         self._context = context
         self._switches = switches
-        self._roles = roles
+        self.roles = roles
+        self.drained_by: Callable[[LinkRecord], bool] = lambda _: False
         self.on_accepted: Callable[[LinkKey], None] = lambda _: None
         self.on_quarantined: Callable[[LinkKey], None] = lambda _: None
         self._ends_of: dict[Dpid, set[PortRef]] = {}
@@ -81,9 +92,11 @@ class Links:
             record = LinkRecord(link.a, link.b, heard_ab=True, heard_ba=True, ever_up=True)
             record.held_until = held.get(link.a, 0.0)
             record.state = LinkState.HELD if record.held_until > self._context.now else LinkState.UP
-            record.settled = record.state is LinkState.UP
-            record.saved = (record.state, record.held_until)
             self._add(record)
+            if link.state is LinkState.DRAINED and record.drained:
+                record.state = LinkState.DRAINED
+            record.settled = record.state is LinkState.UP and not record.drained and link.state is not LinkState.DRAINED
+            record.saved = (link.state, record.held_until)
             self._wake_at = min(self._wake_at, self._wakes_at(record) or math.inf)
 
     def heard(self, sender: PortRef, receiver: PortRef) -> bool:
@@ -111,7 +124,7 @@ class Links:
         record = self.by_port.get(sender)
         if record is None:
             return
-        if record.state is LinkState.UP and self._bfd_up.issuperset(record.key):
+        if record.state in WORKING and self._bfd_up.issuperset(record.key):
             self._context.count("lldp_lost_while_bfd_up")
             ends = f"{self._switches.text(record.a)} <-> {self._switches.text(record.b)}"
             text = f"{ends}: LLDP is lost but BFD is up at both ends; the link stays in use"
@@ -151,16 +164,16 @@ class Links:
         if new is old:
             return
         now = self._context.now
-        if old is LinkState.UP:
+        if old in WORKING:
             record.settled = False
             record.bfd_starting = self._bfd_starting(record)
-            if not record.bfd_starting and new is not LinkState.QUARANTINED:
+            if not record.bfd_starting and not record.drained and new is not LinkState.QUARANTINED:
                 recent = [t for t in record.flaps if t > now - self._context.intent.flap_memory_s]
                 record.flaps = [*recent[-FLAPS_KEPT:], now]
         record.state = new
-        record.one_way_since = now if new is LinkState.ONE_WAY and old is not LinkState.UP else None
+        record.one_way_since = now if new is LinkState.ONE_WAY and old not in WORKING and not record.drained else None
         self._wake_at = min(self._wake_at, self._wakes_at(record) or math.inf)
-        if new is LinkState.UP:
+        if new in WORKING:
             record.bfd_starting = False
         self.dirty = True
         self._announce(record, old, why)
@@ -173,8 +186,11 @@ class Links:
             return LinkState.DOWN
         if not (record.heard_ab and record.heard_ba):
             return LinkState.ONE_WAY if record.heard_ab or record.heard_ba else LinkState.DOWN
-        if record.state is LinkState.UP:
-            return LinkState.UP
+        if record.state in WORKING:
+            return record.state
+        if record.drained:  # carries nothing, so it need not be held down either
+            record.ever_up = True
+            return LinkState.DRAINED
         now = self._context.now
         if record.state is LinkState.HELD:
             return LinkState.UP if now >= record.held_until else LinkState.HELD
@@ -213,7 +229,7 @@ class Links:
 
     def joined(self, dpid: Dpid) -> bool:
         """Some link of this switch works, as far as can be seen."""
-        return any(r.state in (LinkState.UP, LinkState.HELD) and dpid in (r.a.dpid, r.b.dpid) for r in self.by_key.values())
+        return any(r.state in (*WORKING, LinkState.HELD) and dpid in (r.a.dpid, r.b.dpid) for r in self.by_key.values())
 
     def of_switch(self, dpid: Dpid) -> bool:
         """Any link of this switch is known."""
@@ -221,15 +237,41 @@ class Links:
 
     def unsettled(self) -> list[LinkKey]:
         """Links that are UP at their own ends and not yet counted on elsewhere."""
-        return [r.key for r in self.by_key.values() if r.state is LinkState.UP and not r.settled]
+        return [r.key for r in self.by_key.values() if r.moving]
 
     def settle(self, keys: list[LinkKey]) -> None:
         """Both ends have acknowledged tables that use these links."""
         for key in keys:
             record = self.by_key.get(key)
-            if record is not None and record.state is LinkState.UP and not record.settled:
+            if record is None or not record.moving:
+                continue
+            self.dirty = True
+            if record.drained:
+                self._set_drained(record)
+            else:
                 record.settled = True
-                self.dirty = True
+
+    def redrain(self) -> None:
+        """What is drained has changed: begin to leave links, or to use them again."""
+        for record in self.by_key.values():
+            wanted = self.drained_by(record)
+            if wanted is record.drained:
+                continue
+            record.drained = wanted
+            self.dirty = True
+            if record.state is LinkState.UP:
+                record.settled = False
+            elif record.state is LinkState.DRAINED:
+                record.state = LinkState.UP
+                self._announce(record, LinkState.DRAINED, "")
+                self._save(record)
+            else:
+                self.evaluate(record)
+
+    def _set_drained(self, record: LinkRecord) -> None:
+        record.state = LinkState.DRAINED
+        self._announce(record, LinkState.UP, "")
+        self._save(record)
 
     def link(self, record: LinkRecord) -> Link:
         return Link(record.a, record.b, record.state, record.settled)
@@ -283,6 +325,7 @@ class Links:
         return tuple(k for k, r in sorted(self.by_key.items()) if r.ever_up and not r.quarantined)
 
     def _add(self, record: LinkRecord) -> None:
+        record.drained = self.drained_by(record)
         self.by_key[record.key] = record
         for end in record.key:
             self.by_port[end] = record
@@ -295,7 +338,7 @@ class Links:
             old = self.by_port.get(end)
             if old is None:
                 continue
-            if old.heard_ab and old.heard_ba and old.state in (LinkState.UP, LinkState.HELD) and self._there(old.other(end)):
+            if old.heard_ab and old.heard_ba and old.state in (*WORKING, LinkState.HELD) and self._there(old.other(end)):
                 text = f"{self._switches.text(end)} hears a second neighbour; is there a hub, or is LLDP being relayed?"
                 self._context.note_quietly(end, "alarm", "link_two_neighbours", text, {"port": str(end)})
                 return False
@@ -309,7 +352,7 @@ class Links:
         without a single open edge port, or any leaf.  So meshes, and racks whose hosts have not spoken, are left alone,
         and a new switch gets its place by its first link.
         """
-        roles = self._roles()
+        roles = self.roles()
         role = roles.get(a.dpid)
         if role is not roles.get(b.dpid) or role not in (Role.LEAF, Role.SPINE):
             return False
@@ -363,6 +406,8 @@ class Links:
         new = record.state
         if new is LinkState.UP:
             self._note("info", "link_up", record, "carries traffic")
+        elif new is LinkState.DRAINED:
+            self._note("info", "link_drained", record, "works; drained, so it carries no traffic")
         elif new is LinkState.HELD:
             pause = record.held_until - self._context.now
             self._note("info", "link_held", record, f"works again; held down for {pause:.1f} s ({len(record.flaps)} flaps)")
@@ -370,7 +415,8 @@ class Links:
             if old is LinkState.UP:
                 self._note("alarm", "link_one_way", record, why or "is heard in one direction only; not used")
         elif new is LinkState.DOWN and record.ever_up:
-            self._note("warning", "link_down", record, why or "is down")
+            severity = "info" if record.drained else "warning"  # who works on it knows
+            self._note(severity, "link_down", record, (why or "is down") + (" (drained)" if record.drained else ""))
 
     def _note(self, severity: str, kind: str, record: LinkRecord, text: str) -> None:
         ends = f"{self._switches.text(record.a)} <-> {self._switches.text(record.b)}"

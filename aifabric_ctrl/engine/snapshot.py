@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from aifabric_ctrl.engine.context import Context
+from aifabric_ctrl.engine.drains import Drains
 from aifabric_ctrl.engine.switches import Switches, SwitchRecord
 from aifabric_ctrl.model.fabric import Address, Fabric, Host, Link, Switch
 from aifabric_ctrl.model.ids import Dpid
@@ -13,8 +15,9 @@ from aifabric_ctrl.model.ids import Dpid
 class Snapshot:
     """Keeps the last Fabric and reuses the parts that are unchanged, so that memoised compilation can."""
 
-    def __init__(self, context: Context, switches: Switches) -> None:
+    def __init__(self, context: Context, switches: Switches, drains: Drains) -> None:
         self._context = context
+        self._drains = drains
         self._switches = switches
         self._parts: dict[Dpid, Switch] = {}
         self.fabric = Fabric()
@@ -28,14 +31,19 @@ class Snapshot:
         return self.fabric
 
     def _switch(self, record: SwitchRecord) -> Switch:
+        ports = dict(record.ports)
+        for target in self._drains.by_target:
+            if target.dpid == record.dpid and target.port is not None and target.far is None and target.port.port in ports:
+                ports[target.port.port] = replace(ports[target.port.port], drained=True)
         part = Switch(
             record.dpid,
             record.name,
             record.address,
             record.session is not None,
             record.programmed,
-            dict(record.ports),
+            ports,
             record.features,
+            drained=self._drains.switch(record.dpid),
         )
         old = self._parts.get(record.dpid)
         if old == part:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aifabric_ctrl.model.drains import Drain
 from aifabric_ctrl.model.fabric import Address, Fabric
 from aifabric_ctrl.model.ids import Dpid, PortRef
 from aifabric_ctrl.model.intent import Intent
@@ -86,3 +87,4 @@ class EngineView:
     journal: Sequence[JournalEntry] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
     convergence: Sequence[Convergence] = ()
+    drains: Sequence[tuple[Drain, str]] = ()  # each with its target as people know it

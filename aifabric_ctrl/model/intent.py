@@ -35,6 +35,8 @@ class Intent:
     hold_down_max_s: float = 30.0
     flap_memory_s: float = 60.0  # flaps older than this are forgotten
 
+    drain_floor_percent: int = 50  # a drain that leaves a leaf less of its uplink capacity is refused: one of two spines may go
+
     # Others may write to a switch as well.
     reread_s: float = 30.0  # quiet switches are read back again this often; 0: only when they connect
 

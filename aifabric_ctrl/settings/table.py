@@ -151,6 +151,13 @@ _DISCOVERY = (
     _intent("hold_down_s", seconds(0, 600), "s", "a link that comes back waits this long; doubles with each flap", "engine"),
     _intent("hold_down_max_s", seconds(0, 3600), "s", "the doubling ends here", "engine"),
     _intent("reread_s", seconds(0, 86_400), "s", "quiet switches are read back this often; 0: only on connecting", "engine"),
+    _intent(
+        "drain_floor_percent",
+        whole(0, 100),
+        "%",
+        "a drain that leaves some leaf less of its uplink capacity is refused without --force; 50: one spine of two may go",
+        "engine",
+    ),
     _intent("flap_memory_s", seconds(1, 86_400), "s", "flaps older than this are forgotten", "engine"),
     _intent("bfd", SWITCH, "", "finds links that die without a port event; set through OVSDB", "engine, southbound.ovsdb"),
     _intent(

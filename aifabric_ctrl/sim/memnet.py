@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from aifabric_ctrl.model.effects import Answer, Effect, Journal, PacketOut, SaveDrain, SaveHost, SaveLink, SavePorts, WantBfd
-from aifabric_ctrl.model.events import Event, FrameIn, ObjectRefused, PortChanged, Remembered, Tick
+from aifabric_ctrl.model.events import Event, FrameIn, ObjectRefused, OperatorAsked, PortChanged, Remembered, Tick
 from aifabric_ctrl.model.fabric import Link
 from aifabric_ctrl.model.ids import Dpid, PortNo, PortRef
 from aifabric_ctrl.model.rules import Tables
@@ -69,6 +69,7 @@ class MemNet:
         self._awake = False
         self._tick_at: float | None = None
         self._sessions = 0
+        self._requests = 0
         self.wires = Wires(
             topology,
             self.switches,
@@ -159,10 +160,8 @@ class MemNet:
             match effect:
                 case Journal():
                     self.journal.append((self.now, effect))
-                case SaveHost() | SaveLink() | SavePorts():
+                case SaveHost() | SaveLink() | SavePorts() | SaveDrain():
                     self.store.take(effect)
-                case SaveDrain():
-                    pass
                 case Answer(request=request):
                     self.answers[request] = effect
                 case WantBfd(links=links, interval_ms=interval):
@@ -186,6 +185,12 @@ class MemNet:
         self._engine = engine
         self._to_engine(remembered or self.store.remembered(self.now))
         self.connect_all(spread_s)
+
+    def ask(self, verb: str, target: str = "", *, force: bool = False, who: str = "op", reason: str = "") -> int:
+        """An operator asks; the answer will be in ``answers`` under the number returned."""
+        self._requests += 1
+        self._to_engine(OperatorAsked(self.now, self._requests, verb, target, who, reason, force, 1.7e9 + self.now))
+        return self._requests
 
     # -- connections ---------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What survives a restart, behind one small interface: hosts, links, port roles and the journal.
+"""What survives a restart, behind one small interface: hosts, links, port roles, drains and the journal.
 
 Knows no switch, no socket and no clock: times and the machine's boot id are passed in.  Tables on the switches are not
 stored; they are read back from the switches, which are the only truth about them.
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aifabric_ctrl.model.effects import Journal, SaveHost, SaveLink, SavePorts
+from aifabric_ctrl.model.effects import Journal, SaveDrain, SaveHost, SaveLink, SavePorts
 from aifabric_ctrl.model.events import Remembered
 
-Saveable = SaveHost | SaveLink | SavePorts
+Saveable = SaveHost | SaveLink | SavePorts | SaveDrain
 
 
 @dataclass(frozen=True, slots=True)

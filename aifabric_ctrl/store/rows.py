@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from ipaddress import ip_address
 
+from aifabric_ctrl.model.drains import Drain, DrainTarget
 from aifabric_ctrl.model.effects import Journal, SaveLink
 from aifabric_ctrl.model.fabric import Host, Link, LinkState, PortRole, Reach
 from aifabric_ctrl.model.ids import PortRef, dpid_text, is_physical, mac_text, parse_dpid, parse_mac
@@ -56,6 +57,22 @@ def link_of(row: Row) -> tuple[Link, float]:
     a_dpid, a_port, b_dpid, b_port, state, settled, held_until_s = row
     link = Link(_port_ref(a_dpid, a_port), _port_ref(b_dpid, b_port), LinkState(_text(state)), bool(_number(settled)))
     return link, _seconds(held_until_s)
+
+
+def drain_key(target: DrainTarget) -> tuple[str, int, str, int]:
+    port, far = target.port, target.far
+    return dpid_text(target.dpid), port.port if port else 0, dpid_text(far.dpid) if far else "", far.port if far else 0
+
+
+def drain_row(drain: Drain) -> tuple[object, ...]:
+    return (*drain_key(drain.target), _storable(drain.who), _storable(drain.reason), drain.since_wall_s)
+
+
+def drain_of(row: Row) -> Drain:
+    dpid, port, far_dpid, far_port, who, reason, since_wall_s = row
+    near = _port_ref(dpid, port) if port else None
+    target = DrainTarget(parse_dpid(_text(dpid)), near, _port_ref(far_dpid, far_port) if far_port else None)
+    return Drain(target, _text(who), _text(reason), _seconds(since_wall_s))
 
 
 def role_of(row: Row) -> tuple[PortRef, str]:

@@ -26,7 +26,14 @@ _V1 = (
     "CREATE TABLE meta (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
 )
 
-MIGRATIONS: tuple[Sequence[str], ...] = (_V1,)
+# A target is a switch (port and far_* 0), a host port (far_* 0) or a cable.
+_V2 = (
+    "CREATE TABLE drains (dpid TEXT NOT NULL, port INTEGER NOT NULL, far_dpid TEXT NOT NULL, far_port INTEGER NOT NULL,"
+    " who TEXT NOT NULL, reason TEXT NOT NULL, since_wall_s REAL NOT NULL,"
+    " PRIMARY KEY (dpid, port, far_dpid, far_port)) WITHOUT ROWID",
+)
+
+MIGRATIONS: tuple[Sequence[str], ...] = (_V1, _V2)
 
 
 def migrate(db: sqlite3.Connection, path: str, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from aifabric_ctrl.model.effects import Journal, SaveHost, SaveLink, SavePorts
+from aifabric_ctrl.model.effects import Journal, SaveDrain, SaveHost, SaveLink, SavePorts
 from aifabric_ctrl.model.errors import InvalidValue, StoreError
 from aifabric_ctrl.model.events import Remembered
 from aifabric_ctrl.model.fabric import Host
@@ -100,6 +100,7 @@ class SqliteStore:
                 switches.setdefault(ref.dpid, {})[ref.port] = role
             links = list(self._read("links", rows.link_of))
             hosts = [_at_most(host, now_monotonic_s, same_boot) for host in self._read("hosts", rows.host_of)]
+            drains = tuple(self._read("drains", rows.drain_of))
         with self._writing():
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot_id', ?)", (boot_id,))
             if not same_boot:
@@ -115,6 +116,7 @@ class SqliteStore:
             links=tuple(link for link, _ in links),
             hosts=tuple(hosts),
             held_until_s=held,
+            drains=drains,
         )
 
     def save(self, effect: Saveable) -> None:
@@ -122,6 +124,8 @@ class SqliteStore:
             subject: object = effect.host.ip
         elif isinstance(effect, SaveLink):
             subject = (effect.link.a, effect.link.b)
+        elif isinstance(effect, SaveDrain):
+            subject = effect.drain.target
         else:
             subject = effect.dpid
         self._changes.pop(subject, None)
@@ -145,6 +149,7 @@ class SqliteStore:
             self._write_hosts([e for _, e in changes if isinstance(e, SaveHost)])
             self._write_links([e for _, e in changes if isinstance(e, SaveLink)])
             self._write_ports([e for _, e in changes if isinstance(e, SavePorts)])
+            self._write_drains([e for _, e in changes if isinstance(e, SaveDrain)])
             self._db.executemany("INSERT INTO journal (wall_time_s, severity, kind, text, data) VALUES (?, ?, ?, ?, ?)", lines)
             if self._since_trim + len(lines) >= _TRIM_EVERY:
                 self._trim()
@@ -191,6 +196,12 @@ class SqliteStore:
             self._db.execute("INSERT OR IGNORE INTO switches VALUES (?)", (dpid,))
             self._db.execute("DELETE FROM ports WHERE dpid = ?", (dpid,))
             self._db.executemany("INSERT INTO ports VALUES (?, ?, ?)", [(dpid, n, role) for n, role in effect.roles.items()])
+
+    def _write_drains(self, effects: Sequence[SaveDrain]) -> None:
+        gone = [rows.drain_key(e.drain.target) for e in effects if e.gone]
+        kept = [rows.drain_row(e.drain) for e in effects if not e.gone]
+        self._db.executemany("DELETE FROM drains WHERE dpid = ? AND port = ? AND far_dpid = ? AND far_port = ?", gone)
+        self._db.executemany("INSERT OR REPLACE INTO drains VALUES (?, ?, ?, ?, ?, ?, ?)", kept)
 
     def _trim(self) -> None:
         self._db.execute("DELETE FROM journal WHERE id <= (SELECT max(id) FROM journal) - ?", (JOURNAL_ROWS,))

@@ -193,6 +193,33 @@ def test_one_fault_at_a_time_never_leaves_a_hole_in_any_state_between_two_barrie
     assert watch.looks > 8 and net.violations() == []
 
 
+@settings(max_examples=8, deadline=None, phases=PHASES, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 1 << 32), unordered=st.booleans(), leaves=st.integers(2, 4), spines=st.integers(2, 3))
+def test_drains_never_leave_a_hole_in_any_state_between_two_barriers(
+    seed: int, unordered: bool, leaves: int, spines: int
+) -> None:
+    """A spine, a leaf's cable and both again, undrained, asked in quick succession too, and with a controller that is killed."""
+    net = known_fabric(leaf_spine(leaves, spines, 1), seed, unordered=unordered)
+    healthy = contents(net)
+    watch, rng = Watcher(net), random.Random(seed)
+    spine, link = f"s{rng.randrange(spines) + 1}", rng.choice(net.topology.links)
+    cable = f"{net.topology.names[link.a.dpid]}:{link.a.port}"
+    for target in (spine, cable):
+        for verb in ("drain", "undrain", "drain", "restart", "undrain"):
+            watch.doing = f"{verb} {target}"
+            if verb == "restart":
+                net.restart_engine(engine(), spread_s=1.0)
+                net.advance(1.5)  # names come with the switches
+            else:
+                net.ask(verb, target)
+            net.advance(rng.choice([0.0005, 0.002, 0.01, 3.0]))
+        net.advance(3.0)
+    net.settle()
+    assert watch.bad == [], watch.verdict()
+    assert watch.looks > 4 and net.violations() == []
+    assert contents(net) == healthy
+
+
 @settings(max_examples=10, deadline=None, phases=PHASES)
 @given(seed=st.integers(0, 1 << 32), unordered=st.booleans(), after_s=st.floats(0.0, 1.3))
 def test_a_controller_killed_at_any_moment_of_its_start_is_followed_well(seed: int, unordered: bool, after_s: float) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from aifabric_ctrl.model.effects import Journal, SaveHost, SaveLink, SavePorts
+from aifabric_ctrl.model.drains import Drain, DrainTarget
+from aifabric_ctrl.model.effects import Journal, SaveDrain, SaveHost, SaveLink, SavePorts
 from aifabric_ctrl.model.errors import StoreError
 from aifabric_ctrl.model.fabric import Host, Link, LinkState, Reach
 from aifabric_ctrl.model.ids import PortRef
@@ -28,6 +29,11 @@ BOOT = "boot-1"
 LEAF, SPINE = PortRef(0xA, 1), PortRef(0xFFFF_0000_0000_0001, 2)
 V4 = Host(ip_address("10.0.0.1"), 0x0200_0000_00FF, PortRef(0xA, 7), Reach.LOCAL, 3, False, 5.0, 9.0)
 V6 = Host(ip_address("2001:db8::1"), 0x0200_0000_00FF, PortRef(0xA, 7), seen_s=8.0)
+DRAINS = [
+    Drain(DrainTarget(0xA), "ann", "fan", 1.7e9),
+    Drain(DrainTarget(0xA, PortRef(0xA, 7)), "", "", 0.0),
+    Drain(DrainTarget(LEAF.dpid, LEAF, SPINE), "bob", "optics, \u2028", 5.5),
+]
 LINK = Link(LEAF, SPINE, LinkState.HELD, settled=False)
 
 
@@ -51,6 +57,7 @@ def test_everything_saved_is_remembered_after_a_restart(store: SqliteStore, tmp_
         SaveLink(LINK, held_until_s=30.0),
         SavePorts(0xA, {1: "fabric", 7: "edge"}),
         SavePorts(0xB, {}),
+        *map(SaveDrain, DRAINS),
     ):
         store.save(effect)
     again: Store = reopen(store, tmp_path)
@@ -59,6 +66,7 @@ def test_everything_saved_is_remembered_after_a_restart(store: SqliteStore, tmp_
     assert found.links == (LINK,)
     assert found.held_until_s == {LEAF: 30.0, SPINE: 30.0}
     assert found.switches == {0xA: {1: "fabric", 7: "edge"}, 0xB: {}}
+    assert set(found.drains) == set(DRAINS)
     assert found.at == 10.0
     assert not again.notices
     again.close()
@@ -71,10 +79,15 @@ def test_the_last_change_wins_and_what_is_gone_is_forgotten(store: SqliteStore, 
     store.save(SavePorts(0xA, {1: "edge", 2: "edge"}))
     store.flush()
     store.save(SaveHost(V4, gone=True))
+    for drain in DRAINS:
+        store.save(SaveDrain(drain))
+    store.flush()
+    store.save(SaveDrain(DRAINS[2], gone=True))
     store.save(SaveLink(Link(LEAF, SPINE, LinkState.DOWN), gone=True))
     store.save(SavePorts(0xA, {1: "fabric"}))
     found = reopen(store, tmp_path).load(10.0, BOOT)
     assert [h.ip for h in found.hosts] == [V6.ip]
+    assert found.drains == tuple(DRAINS[:2])
     assert found.links == ()
     assert found.switches == {0xA: {1: "fabric"}}
 
@@ -250,12 +263,24 @@ def test_an_older_schema_is_brought_forward_in_one_step(store: SqliteStore, tmp_
     db = sqlite3.connect(tmp_path / "state" / FILE_NAME, isolation_level=None)
     with pytest.raises(sqlite3.Error):
         migrate(db, "f", broken)
-    assert db.execute("SELECT version FROM schema_version").fetchone() == (1,)
+    assert db.execute("SELECT version FROM schema_version").fetchone() == (len(MIGRATIONS),)
     migrate(db, "f", newer)
     migrate(db, "f", newer)
-    assert db.execute("SELECT version FROM schema_version").fetchall() == [(2,)]
+    assert db.execute("SELECT version FROM schema_version").fetchall() == [(len(MIGRATIONS) + 1,)]
     assert db.execute("SELECT ip, vni FROM hosts").fetchall() == [("10.0.0.1", 0)]
     db.close()
+
+
+def test_a_file_of_the_first_schema_keeps_its_hosts_and_takes_drains(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    with closing(sqlite3.connect(state / FILE_NAME, isolation_level=None)) as db:
+        migrate(db, "f", MIGRATIONS[:1])
+        db.execute("INSERT INTO hosts VALUES ('10.0.0.1', '02:00:00:00:00:ff', '000000000000000a', 7, 1, 3, 0, 5.0, 9.0)")
+    store = open_store(state)
+    store.save(SaveDrain(DRAINS[0]))
+    found = reopen(store, tmp_path).load(10.0, BOOT)
+    assert ([h.ip for h in found.hosts], found.drains) == ([V4.ip], (DRAINS[0],))
 
 
 def test_somebody_elses_database_is_refused(tmp_path: Path) -> None:
@@ -284,7 +309,8 @@ _WRITER = """
 import sys
 from ipaddress import ip_address
 from pathlib import Path
-from aifabric_ctrl.model.effects import Journal, SaveHost
+from aifabric_ctrl.model.drains import Drain, DrainTarget
+from aifabric_ctrl.model.effects import Journal, SaveDrain, SaveHost
 from aifabric_ctrl.model.fabric import Host
 from aifabric_ctrl.model.ids import PortRef
 from aifabric_ctrl.store.sqlite import open_store
@@ -292,6 +318,7 @@ store = open_store(Path(sys.argv[1]))
 base = len(store.load(1.0, "b").hosts)
 for n in range(base, base + 100000):
     store.save(SaveHost(Host(ip_address(0x0A000000 + n), n + 1, PortRef(1, 1))))
+    store.save(SaveDrain(Drain(DrainTarget(n + 1), "ann", "", 1.0)))
     store.save_journal(Journal("info", "n", str(n)), 1.0)
     store.flush()
     if n % 50 == 0:
@@ -310,10 +337,12 @@ def test_kill_9_at_any_moment_leaves_a_consistent_prefix(tmp_path: Path) -> None
             writer.send_signal(signal.SIGKILL)
             acknowledged = max([acknowledged, *(int(line) for line in writer.stdout if line.endswith("\n"))])
         store = open_store(tmp_path)
-        hosts = store.load(1.0, "b").hosts
+        found = store.load(1.0, "b")
+        hosts = found.hosts
         lines = store.journal(JOURNAL_ROWS)
         store.close()
         assert not store.notices
         assert len(hosts) >= acknowledged + 1
         assert sorted(int(h.ip) - 0x0A000000 for h in hosts) == list(range(len(hosts)))
+        assert sorted(d.target.dpid for d in found.drains) == list(range(1, len(hosts) + 1))
         assert [int(line.text) for line in lines] == list(range(len(hosts)))
