@@ -14,6 +14,7 @@ from typing import Any
 from aifabric_ctrl.framework import CONF, App, hub, register_openflow_flags
 from aifabric_ctrl.model.errors import InvalidValue
 from aifabric_ctrl.northbound.api import make_app
+from aifabric_ctrl.northbound.token import make_token, token_path
 from aifabric_ctrl.runtime import Controller
 from aifabric_ctrl.settings import Settings, load_settings
 from aifabric_ctrl.southbound.tls import TlsContext
@@ -99,7 +100,12 @@ class AIFabric(App):  # type: ignore[misc]
             controller.note("api_unavailable", text)
             return
         self._api = listener
-        app = make_app(controller.view, self._settings, wait=hub.sleep)
+        token = ""
+        try:
+            token = make_token(token_path(self._settings))
+        except InvalidValue as error:
+            controller.note("api_token", f"{error}; the API only reads until that is put right and the controller restarted")
+        app = make_app(controller.view, self._settings, wait=hub.sleep, ask=controller.ask, token=token)
         hub.spawn(
             wsgi.server,
             listener,

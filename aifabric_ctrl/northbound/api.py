@@ -1,8 +1,9 @@
-"""The REST API as a WSGI application: read-only, JSON, loopback only, every answer from one view of the engine.
+"""The REST API as a WSGI application: JSON, loopback only, every answer from one view of the engine.
 
 It serves inside the controller's process, so a request must be cheap: answers about the whole fabric are rendered once
-a view, long ones in parts with ``wait(0)`` between them, and the number of waiting readers is bounded.  It must not
-change anything, and must not answer a page from elsewhere that got a browser to ask (DNS rebinding).
+a view, long ones in parts with ``wait(0)`` between them, and the number of waiting readers is bounded.  It changes
+nothing but by what ``requests`` checked and the engine accepted, and must not answer
+a page from elsewhere that got a browser to ask (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from werkzeug.wrappers import Request, Response
 
 from aifabric_ctrl import __version__
 from aifabric_ctrl.engine.view import EngineView
-from aifabric_ctrl.model.errors import FabricError, InvalidValue
-from aifabric_ctrl.northbound import explain, views
+from aifabric_ctrl.model.errors import InvalidValue
+from aifabric_ctrl.northbound import explain, requests, views
 from aifabric_ctrl.northbound.names import MAX_NAME, find_switch
+from aifabric_ctrl.northbound.problem import ApiError
 from aifabric_ctrl.northbound.views import Json
 from aifabric_ctrl.settings import Settings
 from aifabric_ctrl.yamlfile import closest, show
@@ -31,19 +33,11 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 MAX_QUERY_BYTES = 2048
 MAX_PATH_BYTES = 512
 MAX_WAIT_S = 60
+MAX_ASKING = 8  # writes under way at once
 VIEW_KEPT_S = 0.05  # making a view costs a pass over hosts and journal; many readers share one
 PART = 16  # items written between two pauses: a switch with its ports takes about 0.1 ms
 POLL_S = 0.2  # between looks at the journal by a waiting reader
 _WHOLE_FABRIC = ("topology", "hosts", "groups", "status", "convergence")  # the same for everybody: kept a view long
-
-
-class ApiError(FabricError):
-    """An answer that is not 200."""
-
-    def __init__(self, status: int, what: str, do: str, where: str = "", headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(what, do, where)
-        self.status = status
-        self.headers = dict(headers or {})
 
 
 # endpoint: (query parameters, what it answers)
@@ -56,6 +50,7 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], str]] = {
     "paths": (("from", "to"), "every way a flow may take, and the shortest ways over the cables"),
     "why": (("from", "to", "protocol", "source_port", "destination_port"), "each rule on the way and why it exists"),
     "events": (("since", "limit", "wait"), "the journal after an id; waits up to that many seconds for news"),
+    "drains": ((), "what operators keep traffic off: who, when, why"),
     "convergence": ((), "times from a change to the last barrier of its repair"),
     "counters": ((), "counters that only rise"),
     "settings": ((), "every setting: value, default, unit, where it came from"),
@@ -70,6 +65,8 @@ def make_app(
     wait: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
     wall_offset_s: Callable[[], float] = lambda: time.time() - time.monotonic(),
+    ask: requests.Ask | None = None,
+    token: str = "",
 ) -> WsgiApp:
     """Build the application.
 
@@ -78,9 +75,11 @@ def make_app(
         wait: lets others run for at most that many seconds (the hub's sleep in the controller); 0 only yields.  Without
             it ``time.sleep``, looked up now, so that a framework that patched it is honoured.
         clock: monotonic seconds, for how long a reader has waited.
+        ask: puts a request to the engine and waits for its answer; None: nothing can be asked for.
+        token: what writes must show; empty: no write is accepted.
         wall_offset_s: what to add to the engine's seconds to get seconds since 1970.
     """
-    return _Api(view_source, settings, wait if wait is not None else time.sleep, clock, wall_offset_s)
+    return _Api(view_source, settings, wait if wait is not None else time.sleep, clock, wall_offset_s, ask, token)
 
 
 class _Api:
@@ -91,17 +90,22 @@ class _Api:
         wait: Callable[[float], None],
         clock: Callable[[], float],
         wall_offset_s: Callable[[], float],
+        ask: requests.Ask | None,
+        token: str,
     ) -> None:
         self._view_source = view_source
         self._settings = settings
         self._wait = wait
         self._clock = clock
         self._wall_offset_s = wall_offset_s
+        self._ask, self._token = ask, token
+        self._asking = 0
         self._waiters = 0
         self._newest: tuple[float, EngineView] | None = None
         self._kept_view: EngineView | None = None
         self._kept: dict[str, bytes] = {}
         rules = [Rule(f"/api/v1/{name}", endpoint=name, methods=["GET"]) for name in ENDPOINTS]
+        rules += [Rule(f"/api/v1/{name}", endpoint=f"write {name}", methods=["POST"]) for name in requests.WRITES]
         rules += [Rule(path, endpoint="listing", methods=["GET"]) for path in ("/api/v1", "/api/v1/")]
         # Without redirects: one would repeat the client's Host header back to it.
         self._urls = Map(rules, strict_slashes=True, merge_slashes=False, redirect_defaults=False)
@@ -122,6 +126,10 @@ class _Api:
     def _answer(self, request: Request) -> Response:
         self._check_request(request)
         name = self._route(request)
+        verb = name.removeprefix("write ")
+        if verb != name:
+            return self._write(request, verb)
+        self._check_no_body(request)
         if name == "listing":
             _arguments(request, ())
             return _response(json.dumps(_listing()).encode())
@@ -142,24 +150,43 @@ class _Api:
             raise ApiError(
                 403, f"host name {show(host)} is not this API's", f"ask for http://{self._settings.api}/", "Host header"
             )
-        if request.environ.get("CONTENT_LENGTH", "") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in request.environ:
-            raise ApiError(413, "this API takes no request body", "send none", "body", {"Connection": "close"})
         if (
             len(request.environ.get("QUERY_STRING", "")) > MAX_QUERY_BYTES
             or len(request.environ.get("PATH_INFO", "")) > MAX_PATH_BYTES
         ):
             raise ApiError(400, "the address is too long", "shorten it", "address")
 
+    def _write(self, request: Request, name: str) -> Response:
+        """One write at a time and a few waiting; the engine says what became of it."""
+        origins = frozenset(f"http://{n}" for n in self._names)
+        command = requests.read(request, name, self._token, origins)
+        if self._ask is None:
+            raise ApiError(503, "nothing can be asked of this controller", "see its log")
+        if self._asking >= MAX_ASKING:
+            raise ApiError(503, "too many requests are under way", "try again", "", {"Retry-After": "1"})
+        self._asking += 1
+        try:
+            answer = self._ask(command.verb, command.target, command.who, command.reason, command.force)
+        finally:
+            self._asking -= 1
+        return _response(json.dumps(requests.answered(answer), default=str).encode())
+
+    @staticmethod
+    def _check_no_body(request: Request) -> None:
+        if request.environ.get("CONTENT_LENGTH", "") not in ("", "0") or "HTTP_TRANSFER_ENCODING" in request.environ:
+            raise ApiError(413, "this API takes no request body", "send none", "body", {"Connection": "close"})
+
     def _route(self, request: Request) -> str:
         adapter = self._urls.bind("localhost", path_info=request.path, default_method=request.method)
         try:
             endpoint, _ = adapter.match(method=request.method)
-        except MethodNotAllowed:
+        except MethodNotAllowed as error:
+            allowed = ", ".join(sorted(m for m in error.valid_methods or ()))
             raise ApiError(
-                405, f"{request.method[:20]} is not possible: the API only reads", "use GET", "method", {"Allow": "GET, HEAD"}
+                405, f"{request.method[:20]} is not possible here", f"use {allowed}", "method", {"Allow": allowed}
             ) from None
         except HTTPException:
-            near = closest(request.path, [f"/api/v1/{name}" for name in ENDPOINTS])
+            near = closest(request.path, [f"/api/v1/{name}" for name in (*ENDPOINTS, *requests.WRITES)])
             do = f"did you mean {near}?" if near else "see /api/v1/ for what there is"
             raise ApiError(404, f"there is nothing at {show(request.path)}", do, "address") from None
         return str(endpoint)
@@ -203,6 +230,7 @@ class _Api:
                 return {"version": __version__}
         simple: dict[str, Callable[[EngineView], Json]] = {
             "health": views.health,
+            "drains": views.drains,
             "convergence": views.convergence,
             "counters": views.counters,
         }
@@ -318,5 +346,9 @@ def _listing() -> Json:
                 "answers": text,
             }
             for name, (parameters, text) in ENDPOINTS.items()
+        ]
+        + [
+            {"path": f"/api/v1/{name}", "method": "POST", "fields": list(fields), "answers": text}
+            for name, (fields, text) in requests.WRITES.items()
         ],
     }

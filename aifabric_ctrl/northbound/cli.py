@@ -1,11 +1,12 @@
-"""``aifabric``: what is the fabric doing, and why.  Reads only; every verb takes --json.
+"""``aifabric``: what is the fabric doing, and why; drains and audits.  Every verb takes --json.
 
-Exit status: 0 all well; 1 the answer is bad news (not ready, no way from A to B); 2 wrong usage or input; 3 no
+Exit status: 0 all well; 1 the answer is bad news (not ready, no way from A to B, refused); 2 wrong usage or input; 3 no
 controller answers; 130 interrupted.
 """
 
 from __future__ import annotations
 
+import getpass
 import inspect
 import json
 import os
@@ -13,17 +14,22 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from aifabric_ctrl import __version__
-from aifabric_ctrl.model.errors import ControllerUnreachable, FabricError
+from aifabric_ctrl.model.errors import ControllerUnreachable, FabricError, InvalidValue
 from aifabric_ctrl.northbound import render
-from aifabric_ctrl.northbound.client import Client
+from aifabric_ctrl.northbound.client import Client, Refused
 from aifabric_ctrl.northbound.render import Json, Page
 
 BAD_NEWS, BAD_INPUT, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+_DO_TOKEN = (
+    "run this as the controller's user, with its AIFABRIC_STATE_DIR or AIFABRIC_CONFIG;"
+    " or give --token-file FILE, or the token in AIFABRIC_TOKEN"
+)
 FOLLOW_WAIT_S = 25
 RETRY_S = 1.0
 
@@ -43,6 +49,10 @@ class _Unreachable(_BadInput):
     exit_code = UNREACHABLE
 
 
+class _Refused(_BadInput):
+    exit_code = BAD_NEWS
+
+
 class _Group(click.Group):
     """Turns our errors and Ctrl-C into exit statuses, whichever verb they come from."""
 
@@ -51,6 +61,8 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except ControllerUnreachable as error:
             raise _Unreachable(error) from None
+        except Refused as error:
+            raise _Refused(error) from None
         except FabricError as error:
             raise _BadInput(error) from None
         except KeyboardInterrupt:
@@ -253,6 +265,68 @@ def _next_events(client: Client, since: int) -> Json:
                 click.echo(f"{render.clean(error.what)}; trying again until it does", err=True)
             said = True
             time.sleep(RETRY_S)
+
+
+def _token(file: str | None) -> str:
+    """The token of AIFABRIC_TOKEN, else of --token-file, else of the file the settings name."""
+    if text := os.environ.get("AIFABRIC_TOKEN", "").strip():
+        return text
+    from aifabric_ctrl.northbound.token import read_token, token_path
+    from aifabric_ctrl.settings import load_settings
+
+    path = Path(file) if file else token_path(load_settings(os.environ))
+    try:
+        return read_token(path)
+    except InvalidValue as error:
+        do = error.do or _DO_TOKEN
+        raise InvalidValue(error.what, do, error.where) from None
+
+
+def _who() -> str:
+    """The name people will read beside what was done; sudo's caller rather than root."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid {os.getuid()}"
+
+
+_TOKEN_FILE = click.option(
+    "--token-file", metavar="FILE", help="Where the token is [default: AIFABRIC_TOKEN, else api_token_file]."
+)
+
+
+@_verb("aifabric drain spine1 --reason 'fan'", "aifabric drain leaf1:11", "aifabric drain spine2 --force")
+@click.argument("target", metavar="SWITCH|SWITCH:PORT")
+@click.option("--reason", default="", help="Why; shown by status and drains.")
+@click.option("--force", is_flag=True, help="Even if hosts are cut off or the capacity floor is broken.")
+@_TOKEN_FILE
+@click.pass_context
+def drain(ctx: click.Context, as_json: bool, target: str, reason: str, force: bool, token_file: str | None) -> None:
+    """Move traffic off a switch, a cable or a host port, losing none.
+
+    A port of a cable is that cable.  Exit status 1, with the reason, if hosts would be cut off or a leaf would
+    keep less than drain_floor_percent of its uplinks.  Stays through restarts until it is undrained.
+    """
+    fields = {"target": target, "reason": reason, "who": _who(), "force": force}
+    _show(_client(ctx.obj).post("drain", fields, _token(token_file)), as_json, lambda page, answer: page.line(answer["text"]))
+
+
+@_verb("aifabric undrain spine1", "aifabric undrain leaf1:11")
+@click.argument("target", metavar="SWITCH|SWITCH:PORT")
+@click.option("--reason", default="", help="Why; goes into the events.")
+@_TOKEN_FILE
+@click.pass_context
+def undrain(ctx: click.Context, as_json: bool, target: str, reason: str, token_file: str | None) -> None:
+    """Use again what was drained."""
+    fields = {"target": target, "reason": reason, "who": _who()}
+    _show(_client(ctx.obj).post("undrain", fields, _token(token_file)), as_json, lambda page, answer: page.line(answer["text"]))
+
+
+@_verb("aifabric drains")
+@click.pass_context
+def drains(ctx: click.Context, as_json: bool) -> None:
+    """What is drained, by whom, since when and why."""
+    _show(_client(ctx.obj).get("drains"), as_json, render.drains)
 
 
 @_verb("aifabric settings", "AIFABRIC_CONFIG=fabric.yaml aifabric settings")

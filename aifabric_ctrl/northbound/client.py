@@ -1,4 +1,4 @@
-"""The CLI's side of the REST API: one GET, one JSON value, every failure as one of our errors."""
+"""The CLI's side of the REST API: one GET or POST, one JSON value, every failure as one of our errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from aifabric_ctrl.model.errors import ControllerUnreachable, InvalidValue
+from aifabric_ctrl.model.errors import ControllerUnreachable, FabricError, InvalidValue
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 256 << 20
 _DO = "start it with 'ryu-manager aifabric_ctrl', or name another address with --api or AIFABRIC_API"
+
+
+class Refused(FabricError):
+    """The controller will not do what was asked; the reason is the answer."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,27 @@ class Client:
             InvalidValue: the controller refused the question.
         """
         query = urlencode({k: v for k, v in (arguments or {}).items() if v is not None})
+        return self._exchange("GET", f"/api/v1/{name}" + (f"?{query}" if query else ""), extra_s)
+
+    def post(self, name: str, fields: Mapping[str, object], token: str, extra_s: float = 60.0) -> Any:
+        """Ask the controller to do something.
+
+        Raises:
+            ControllerUnreachable: nobody, or not a controller, answers.
+            Refused: the controller will not do it, and why.
+            InvalidValue: the request was wrong, or the token.
+        """
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        return self._exchange("POST", f"/api/v1/{name}", extra_s, json.dumps(fields).encode(), headers)
+
+    def _exchange(
+        self, method: str, path: str, extra_s: float, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S + extra_s)
         try:
-            connection.request("GET", f"/api/v1/{name}" + (f"?{query}" if query else ""), headers={"Accept": "application/json"})
+            connection.request(method, path, body, {"Accept": "application/json", **(headers or {})})
             answer = connection.getresponse()
-            body = answer.read(MAX_ANSWER_BYTES)
+            said = answer.read(MAX_ANSWER_BYTES)
         except TimeoutError:
             raise ControllerUnreachable(f"no answer from {self.url} in {TIMEOUT_S + extra_s:g} s", _DO) from None
         except (OSError, http.client.HTTPException, UnicodeError) as error:
@@ -69,7 +89,7 @@ class Client:
             raise ControllerUnreachable(f"no controller answers at {self.url} ({' '.join(text.split())[:100]})", _DO) from None
         finally:
             connection.close()
-        return self._value(answer.status, body)
+        return self._value(answer.status, said)
 
     def _value(self, status: int, body: bytes) -> Any:
         try:
@@ -84,6 +104,8 @@ class Client:
         if not isinstance(error, dict):
             raise ControllerUnreachable(f"{self.url} answered with HTTP status {status}", "look at the controller's log")
         what, do = str(error.get("what", f"HTTP status {status}")), str(error.get("do", ""))
-        if status in (400, 413):
+        if status == 409:
+            raise Refused(what, do)
+        if status in (400, 401, 403, 413, 415):
             raise InvalidValue(what, do)
         raise ControllerUnreachable(f"{self.url}: {what}", do)

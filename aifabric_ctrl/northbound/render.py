@@ -91,7 +91,7 @@ def status(page: Page, answer: Json) -> None:
         page.line(f"  because {reason}")
     total = switches.get("total", switches["connected"])
     page.line(f"switches     {total} known, {switches['connected']} connected, {switches['in_sync']} in sync")
-    others = ", ".join(f"{links[s]} {s}" for s in ("down", "held", "one-way", "quarantined") if links.get(s))
+    others = ", ".join(f"{links[s]} {s}" for s in ("drained", "down", "held", "one-way", "quarantined") if links.get(s))
     page.line(f"links        {links['total']} known, {links['up']} up" + (f", {others}" if others else ""))
     page.line(f"hosts        {hosts['total']} known, {hosts['reachable']} reachable")
     made = answer["objects"]
@@ -104,6 +104,9 @@ def status(page: Page, answer: Json) -> None:
         f"cabling      {answer['cabling']}"
         + (" (no fabric file says what it should be)" if answer["cabling"] == "unverified" else "")
     )
+    if answer.get("drains"):
+        page.line()
+        drains(page, answer)
     if answer["problems"]:
         page.line()
         page.table(
@@ -114,6 +117,15 @@ def status(page: Page, answer: Json) -> None:
         page.line()
         page.line("last alarms")
         events(page, answer)
+
+
+def drains(page: Page, answer: Json) -> None:
+    """What operators keep traffic off."""
+    if not answer["drains"]:
+        page.line("nothing is drained")
+        return
+    rows = ((d["target"], d["who"], d["since"], d["reason"]) for d in answer["drains"])
+    page.table(("drained", "by", "since", "reason"), rows)
 
 
 def topology(page: Page, answer: Json, ports: bool = False) -> None:

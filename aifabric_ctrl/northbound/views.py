@@ -91,6 +91,7 @@ def status(view: EngineView, wall_s: float = 0.0) -> Json:
     alarms = [e for e in view.journal if e.severity == "alarm"][-5:]
     return {
         **health(view),
+        **drains(view),
         "links": {"total": len(view.fabric.links), **{state.value: links[state.value] for state in LinkState}},
         "hosts": {
             "total": len(view.fabric.hosts),
@@ -151,6 +152,16 @@ def event_json(entry: JournalEntry, wall_s: float) -> Json:
         "kind": entry.kind,
         "text": entry.text,
         "data": jsonable(entry.data),
+    }
+
+
+def drains(view: EngineView) -> Json:
+    """What operators keep traffic off, and why."""
+    return {
+        "drains": [
+            {"target": name, "who": d.who, "reason": d.reason, "since": iso_time(d.since_wall_s), "key": str(d.target)}
+            for d, name in view.drains
+        ]
     }
 
 
@@ -262,6 +273,7 @@ def _switch(view: EngineView, switch: Switch) -> Json:
         "address": switch.address,
         "connected": switch.connected,
         "sync": state.sync,
+        "drained": switch.drained,
         "flows": state.flows,
         "groups": state.groups,
         "meters": state.meters,
@@ -280,6 +292,7 @@ def _port(view: EngineView, switch: Switch, port: Port) -> Json:
         "role": port.role.value,
         "up": not port.admin_down and not port.link_down,
         "live": port.usable,
+        "drained": port.drained,
         "speed_bps": port.speed_bps,
         "bfd": view.bfd.get(PortRef(switch.dpid, port.number), "off"),
     }

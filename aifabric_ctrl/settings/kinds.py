@@ -195,6 +195,7 @@ MAC = Kind("a unicast MAC address like 02:fa:00:00:00:01", _adapter(_plain(_mac,
 ADDRESSES = Kind("a list of IP addresses", _listed(_plain(_address, "an IP address")), many=True)
 PREFIXES = Kind("a list of prefixes like 10.0.0.0/8", _listed(_plain(_prefix, "a prefix")), many=True)
 DIRECTORY = Kind("the name of a directory", _adapter(_plain(_path, "a directory name")), text=True)
+FILE = Kind("the name of a file", _adapter(_plain(_path, "a file name")), text=True)
 LISTEN = Kind(
     "a loopback address with a port like 127.0.0.1:8080", _adapter(_plain(_listen, "an address with a port")), text=True
 )

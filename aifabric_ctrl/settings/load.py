@@ -28,7 +28,7 @@ CONFIG_VARIABLE = "AIFABRIC_CONFIG"
 OVSDB_SOCKET = Path("/var/run/openvswitch/db.sock")
 
 # Kubernetes puts SERVICE and PORT variables of every service into every pod; a service may well be called "aifabric".
-_FOREIGN = re.compile(r"AIFABRIC_(SERVICE_(HOST|PORT)|PORT(_|$)|LAB_|TEST_)")
+_FOREIGN = re.compile(r"AIFABRIC_(SERVICE_(HOST|PORT)|PORT(_|$)|LAB_|TEST_|TOKEN$)")
 _SWITCH_WORDS = {"on": True, "yes": True, "off": False, "no": False}
 
 
@@ -47,6 +47,7 @@ class Settings:
     intent: Intent
     state_dir: Path
     api: HostPort
+    api_token_file: Path | None
     api_enabled: bool
     api_waiters: int
     ovsdb: str | tuple[str, ...]

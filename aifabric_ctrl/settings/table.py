@@ -12,6 +12,7 @@ from aifabric_ctrl.model.intent import Intent
 from aifabric_ctrl.settings.kinds import (
     ADDRESSES,
     DIRECTORY,
+    FILE,
     LISTEN,
     MAC,
     OVSDB,
@@ -58,7 +59,19 @@ _PROCESS = (
         "store",
     ),
     Setting(
-        "api", LISTEN, "", "loopback only: the API has neither TLS nor a login yet", "northbound", HostPort("127.0.0.1", 8080)
+        "api",
+        LISTEN,
+        "",
+        "loopback only: the API has no TLS; reading needs no login, writing a token",
+        "northbound",
+        HostPort("127.0.0.1", 8080),
+    ),
+    Setting(
+        "api_token_file",
+        FILE,
+        "",
+        "the secret that drains and repairs need; not set: api-token in the state directory, made at start for its owner alone",
+        "northbound",
     ),
     Setting("api_enabled", SWITCH, "", "off: no HTTP at all, and the CLI cannot answer", "northbound", True),
     Setting(

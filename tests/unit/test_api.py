@@ -14,6 +14,7 @@ from werkzeug.test import Client
 
 from aifabric_ctrl.engine.view import EngineView
 from aifabric_ctrl.northbound.api import ENDPOINTS, make_app
+from aifabric_ctrl.northbound.requests import WRITES
 from aifabric_ctrl.settings import Settings, load_settings
 from tests.unit.view_builder import journal, view
 
@@ -64,7 +65,7 @@ def test_every_endpoint_answers_json(world: World, name: str) -> None:
 def test_the_listing_names_every_endpoint(world: World) -> None:
     for path in ("/api/v1", "/api/v1/"):
         listed = world.get(path).json["endpoints"]
-        assert [e["path"] for e in listed] == [f"/api/v1/{name}" for name in ENDPOINTS]
+        assert [e["path"] for e in listed] == [f"/api/v1/{name}" for name in (*ENDPOINTS, *WRITES)]
 
 
 def test_why_paths_and_groups_take_their_parameters(world: World) -> None:

@@ -50,6 +50,7 @@ def test_topology_has_the_promised_shape() -> None:
         "role": "fabric",
         "up": True,
         "live": True,
+        "drained": False,
         "speed_bps": 10**10,
         "bfd": "up",
     }
