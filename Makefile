@@ -5,7 +5,7 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(SYSTEM_PYTHON) topologies/lab.py
-LAB_FLAGS := $(if $(HOLD),--hold) $(if $(ONLY),--only $(ONLY)) $(if $(TRIALS),--trials $(TRIALS)) $(LAB_ARGS)
+LAB_FLAGS := $(if $(IPV6),--ipv6) $(if $(HOLD),--hold) $(if $(ONLY),--only $(ONLY)) $(if $(TRIALS),--trials $(TRIALS)) $(LAB_ARGS)
 QUICK := tests/arch tests/unit tests/property tests/wire
 
 .DEFAULT_GOAL := help
@@ -13,6 +13,7 @@ QUICK := tests/arch tests/unit tests/property tests/wire
 
 help:
 	@echo "make lab             build a 4-leaf, 2-spine fabric of Open vSwitch bridges, run the scenario, print the report (root)"
+	@echo "make lab IPV6=1      the same with all traffic over IPv6"
 	@echo "make lab HOLD=1      build it and stay at the Mininet prompt"
 	@echo "make lab ONLY=start,uplink_down TRIALS=5     some rows, fewer trials; LAB_ARGS=--help for the rest"
 	@echo "make test            every test, integration included (root)"

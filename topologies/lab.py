@@ -49,6 +49,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--leaves", type=count, default=4)
     parser.add_argument("--spines", type=count, default=2)
     parser.add_argument("--hosts", type=count, default=2, help="hosts a leaf")
+    parser.add_argument("--ipv6", action="store_true", help="all traffic over IPv6")
     parser.add_argument("--hold", action="store_true", help="build, then stay up with the Mininet prompt instead of the scenario")
     parser.add_argument(
         "--json", type=Path, default=ROOT / "lab-report.json", help="where the report goes (default: %(default)s)"
@@ -75,7 +76,7 @@ def lab_options(given: argparse.Namespace) -> Options:
         (ROOT / "lab-state").mkdir(exist_ok=True)
     state = given.state_dir or Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=ROOT / "lab-state"))
     shape = Shape(given.leaves, given.spines, given.hosts)
-    return Options(shape, given.trials, given.manager, state, given.openflow_port, given.api_port, datapath)
+    return Options(shape, given.trials, given.manager, state, given.openflow_port, given.api_port, datapath, given.ipv6)
 
 
 def measure(lab: Lab, phase: Phase) -> list[Row]:
@@ -133,6 +134,7 @@ def scenario(lab: Lab, wanted: list[str], report: Path) -> int:
         about = {
             "shape": vars(lab.options.shape),
             "datapath": lab.options.datapath,
+            "ip": 6 if lab.options.ipv6 else 4,
             "trials": lab.options.trials,
             "kernel": platform.release(),
             "cpus": os.cpu_count(),
@@ -140,7 +142,8 @@ def scenario(lab: Lab, wanted: list[str], report: Path) -> int:
         }
         write_json(report, rows, about)
     print(
-        f"\n{lab.options.shape}; {lab.options.datapath} datapath; {about['cpus']} CPUs; {about['seconds']} s\n\n{table(rows)}\n"
+        f"\n{lab.options.shape}; IPv{about['ip']}; "
+        f"{lab.options.datapath} datapath; {about['cpus']} CPUs; {about['seconds']} s\n\n{table(rows)}\n"
     )
     bad = [row.title for row in rows if row.passed is False]
     print(f"report: {report}\n" + (f"{len(bad)} of {len(rows)} rows short of their target" if bad else "every target reached"))

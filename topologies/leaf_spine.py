@@ -8,7 +8,7 @@ each leaf its own /24 and each host a default gateway instead of one flat /8.
 
   leaf i    l<i>   dpid 0000aa00000001<i>   host ports 1.., uplinks 11.. (past the hosts when there are more than 10)
   spine j   s<j>   dpid 0000aa00000002<j>   one port a leaf and parallel link, leaf 1 first
-  host      h<k>   10.0.<leaf>.<n>, MAC 02:00:0a:00:<leaf>:<n>
+  host      h<k>   10.0.<leaf>.<n> and fd00::10.0.<leaf>.<n>, MAC 02:00:0a:00:<leaf>:<n>
 """
 
 import re
@@ -23,7 +23,7 @@ COUNT_THE_PROBE = "2>&1 | sed -u '/read tcp flags/s|$| 0 bits/sec|'"
 
 
 class PlainHost(Host):
-    """A host whose frames a userspace datapath can carry: checksums filled in, no oversized segments, no IPv6 chatter.
+    """A host whose frames a userspace datapath can carry: checksums filled in, no oversized segments, little IPv6 chatter.
 
     Open vSwitch reads and writes the interface through a packet socket, so an offloaded checksum would reach the other host
     unfilled and its TCP would stall.
@@ -35,8 +35,18 @@ class PlainHost(Host):
             for feature in OFFLOADS:  # one at a time: ethtool gives up the whole line when the driver refuses one of them
                 self.cmd(f"ethtool -K {interface} {feature} off")
             self._quieten_port(interface)
-        self.cmd("sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
+        self._start_ipv6(params.get("ip6"))
         return result
+
+    def _start_ipv6(self, address):
+        """One address of its own, known at once; no solicitations of routers, no addresses from advertisements."""
+        interface = self.defaultIntf()
+        for option in ("accept_ra=0", "router_solicitations=0", "dad_transmits=0", f"disable_ipv6={0 if address else 1}"):
+            name, value = option.split("=")
+            for scope in ("all", "default", interface.name if interface else "lo"):
+                self.cmd(f"sysctl -qw net.ipv6.conf.{scope}.{name}={value}")
+        if address and interface:
+            self.cmd(f"ip -6 addr add {address} dev {interface} nodad")
 
     def sendCmd(self, *args, **kwargs):
         """Lets Mininet's `iperf` end: it waits for two rates from a TCP server, one of them of its own connection test.
@@ -93,7 +103,11 @@ class LeafSpine(Topo):
                     self.addLink(leaf, spine, port1=uplink + j * parallel + p, port2=(i - 1) * parallel + p + 1)
 
     def _host(self, number, leaf, n, routed):
-        options = {"ip": f"10.0.{leaf}.{n}/{24 if routed else 8}", "mac": f"02:00:0a:00:{leaf:02x}:{n:02x}"}
+        options = {
+            "ip": f"10.0.{leaf}.{n}/{24 if routed else 8}",
+            "ip6": f"fd00::10.0.{leaf}.{n}/64",
+            "mac": f"02:00:0a:00:{leaf:02x}:{n:02x}",
+        }
         if routed:
             options["defaultRoute"] = f"via 10.0.{leaf}.{GATEWAY_LAST_OCTET}"
         return self.addHost(f"h{number}", cls=PlainHost, **options)

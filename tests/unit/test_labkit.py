@@ -15,6 +15,7 @@ from labkit import packets, prober, report
 
 MAC, EVERYBODY = bytes.fromhex("0200 0a00 0101"), b"\xff" * 6
 OWN, OTHER = socket.inet_aton("10.0.1.1"), socket.inet_aton("10.0.2.1")
+OWN6 = socket.inet_pton(socket.AF_INET6, "fd00::1")
 
 
 def ipv4(protocol: int, payload: bytes) -> memoryview:
@@ -75,11 +76,33 @@ def arp(target: bytes) -> bytes:
 
 def test_what_a_host_hears_unasked() -> None:
     to_own = MAC + MAC + b"\x08\x00" + bytes(ipv4(17, b"\0" * 8))
-    assert prober.kind_of_unasked(arp(OWN), 0x0806, OWN) is None
-    assert prober.kind_of_unasked(arp(OTHER), 0x0806, OWN) == "arp"
-    assert prober.kind_of_unasked(to_own, 0x0800, OWN) is None
-    assert prober.kind_of_unasked(to_own, 0x0800, OTHER) == "foreign unicast"
-    assert prober.kind_of_unasked(EVERYBODY + to_own[6:], 0x0800, OWN) == "broadcast"
+    assert prober.kind_of_unasked(arp(OWN), 0x0806, OWN, OWN6) is None
+    assert prober.kind_of_unasked(arp(OTHER), 0x0806, OWN, OWN6) == "arp"
+    assert prober.kind_of_unasked(to_own, 0x0800, OWN, OWN6) is None
+    assert prober.kind_of_unasked(to_own, 0x0800, OTHER, OWN6) == "foreign unicast"
+    assert prober.kind_of_unasked(EVERYBODY + to_own[6:], 0x0800, OWN, OWN6) == "broadcast"
+
+
+def ip6(next_header: int, destination: bytes, body: bytes, mac: bytes = MAC) -> bytes:
+    return mac + MAC + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(body), next_header, 255) + OWN6 + destination + body
+
+
+def test_what_a_host_hears_unasked_over_ipv6() -> None:
+    other = socket.inet_pton(socket.AF_INET6, "fd00::2")
+    solicit = {target: struct.pack("!BBHI", 135, 0, 0, 0) + target for target in (OWN6, other)}
+    group = b"\x33\x33\xff\0\0\x02"
+    assert prober.kind_of_unasked(ip6(58, OWN6, solicit[OWN6]), 0x86DD, OWN, OWN6) is None
+    assert prober.kind_of_unasked(ip6(58, other, solicit[other], group), 0x86DD, OWN, OWN6) == "neighbour discovery"
+    assert prober.kind_of_unasked(ip6(17, OWN6, b"\0" * 8), 0x86DD, OWN, OWN6) is None
+    assert prober.kind_of_unasked(ip6(17, other, b"\0" * 8), 0x86DD, OWN, OWN6) == "foreign unicast"
+
+
+def test_probes_over_ipv6_are_read_with_and_without_their_header() -> None:
+    for name in ("udp", "tcp", "icmp"):
+        number = packets.protocol_number(name, True)
+        segment = packets.segment(packets.PROTOCOLS[name], 1, 2, 7, 9, six=True)
+        assert packets.parse_layer4(number, memoryview(segment)) == (7, 9)
+        assert packets.parse_ip(memoryview(ip6(number, OWN6, segment)[14:])) == (7, 9)
 
 
 def test_percentiles_are_measured_values() -> None:

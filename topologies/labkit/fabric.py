@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import ipaddress
 import os
 import subprocess
 import time
@@ -65,7 +66,8 @@ def kernel_datapath() -> bool:
 class Fabric:
     """`build` makes hosts and links, `connect` makes the bridges and points them at the controller."""
 
-    def __init__(self, shape: Shape, openflow_port: int, datapath: str) -> None:
+    def __init__(self, shape: Shape, openflow_port: int, datapath: str, ipv6: bool = False) -> None:
+        self.ipv6 = ipv6
         self.shape, self.openflow_port, self.datapath = shape, openflow_port, datapath
         self.net: Mininet | None = None
         self._ours = False  # this process made, or may have made, what is there
@@ -96,7 +98,8 @@ class Fabric:
             )  # the machine's own stack must not talk there
         for number, host in enumerate(self.net.hosts):
             leaf = number // self.shape.hosts + 1
-            self.hosts.append(Endpoint(host.name, host.pid, host.IP(), host.defaultIntf().name, leaf))
+            four, six = host.IP(), str(ipaddress.IPv6Address(f"fd00::{host.IP()}"))
+            self.hosts.append(Endpoint(host.name, host.pid, six if self.ipv6 else four, host.defaultIntf().name, leaf, four, six))
 
     @staticmethod
     def _whose(taken: list[str]) -> str:

@@ -15,22 +15,30 @@ UDP_HEADER = struct.Struct("!HHHH")
 TCP_HEADER = struct.Struct("!HHIIBBHHH")
 TCP_RST = 0x04
 ICMP_HEADER = struct.Struct("!BBHHH")
+ICMP6_ECHO_REPLY = 129
 PADDING = b"\0" * 16
 ROCE_PORT = 4791
 
 PROTOCOLS = {"udp": socket.IPPROTO_UDP, "tcp": socket.IPPROTO_TCP, "icmp": socket.IPPROTO_ICMP}
 
 
-def segment(protocol: int, source_port: int, destination_port: int, flow: int, sequence: int) -> bytes:
+CHECKSUM_AT = {"udp": 6, "tcp": 16}  # where the kernel writes it for a raw IPv6 socket
+
+
+def protocol_number(name: str, six: bool) -> int:
+    return socket.IPPROTO_ICMPV6 if six and name == "icmp" else PROTOCOLS[name]
+
+
+def segment(protocol: int, source_port: int, destination_port: int, flow: int, sequence: int, six: bool = False) -> bytes:
     """Header and payload of one probe. The UDP checksum is 0 (none, RFC 768); nothing here looks at TCP's or ICMP's.
 
-    ICMP has no ports: the source port is its identifier.
+    ICMP has no ports: the source port is its identifier. Over IPv6 the kernel fills the checksums in.
     """
     payload = PAYLOAD.pack(MAGIC, flow, sequence) + PADDING
     if protocol == socket.IPPROTO_UDP:
         return UDP_HEADER.pack(source_port, destination_port, 8 + len(payload), 0) + payload
     if protocol == socket.IPPROTO_ICMP:
-        return ICMP_HEADER.pack(0, 0, 0, source_port, sequence & 0xFFFF) + payload
+        return ICMP_HEADER.pack(ICMP6_ECHO_REPLY if six else 0, 0, 0, source_port, sequence & 0xFFFF) + payload
     return TCP_HEADER.pack(source_port, destination_port, sequence & 0xFFFFFFFF, 0, 5 << 4, TCP_RST, 0, 0, 0) + payload
 
 
@@ -38,14 +46,23 @@ def parse_ipv4(packet: memoryview) -> tuple[int, int] | None:
     """(flow id, sequence number) of a probe that starts at the IPv4 header; None for any other packet."""
     if len(packet) < 20 or packet[0] >> 4 != 4:
         return None
-    start = (packet[0] & 15) * 4
-    if packet[9] in (socket.IPPROTO_UDP, socket.IPPROTO_ICMP):
-        start += 8
-    elif packet[9] == socket.IPPROTO_TCP and len(packet) > start + 12:
-        start += (packet[start + 12] >> 4) * 4
-    else:
-        return None
-    return parse_payload(packet[start:])
+    return parse_layer4(packet[9], packet[(packet[0] & 15) * 4 :])
+
+
+def parse_ip(packet: memoryview) -> tuple[int, int] | None:
+    """The same for either version of IP."""
+    if len(packet) >= 40 and packet[0] >> 4 == 6:
+        return parse_layer4(packet[6], packet[40:])
+    return parse_ipv4(packet)
+
+
+def parse_layer4(protocol: int, packet: memoryview) -> tuple[int, int] | None:
+    """The same for what follows the IP header."""
+    if protocol in (socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6):
+        return parse_payload(packet[8:])
+    if protocol == socket.IPPROTO_TCP and len(packet) > 12:
+        return parse_payload(packet[(packet[12] >> 4) * 4 :])
+    return None
 
 
 def parse_payload(payload: memoryview) -> tuple[int, int] | None:

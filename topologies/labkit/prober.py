@@ -35,13 +35,28 @@ SO_ATTACH_FILTER = 26
 ETH_P_ALL = 3
 ETH_P_ARP = 0x0806
 ETH_P_IP = 0x0800
+ETH_P_IPV6 = 0x86DD
 ETH_P_LLDP = 0x88CC
 PACKET_OUTGOING = 4
 PR_SET_PDEATHSIG = 1
 TIMESPEC = struct.Struct("qq")
-ONLY_IPV4 = ((0x28, 0, 0, 12), (0x15, 0, 1, ETH_P_IP), (0x06, 0, 0, 0x40000), (0x06, 0, 0, 0))
+ONLY_IP = (
+    (0x28, 0, 0, 12),
+    (0x15, 1, 0, ETH_P_IP),
+    (0x15, 0, 1, ETH_P_IPV6),
+    (0x06, 0, 0, 0x40000),
+    (0x06, 0, 0, 0),
+)
+IPV6_CHECKSUM = 7
 ARP_TARGET = slice(38, 42)
 IP_DESTINATION = slice(30, 34)
+IP6_NEXT_HEADER, IP6_DESTINATION, ICMP6_TYPE, ND_TARGET = 20, slice(38, 54), 54, slice(62, 78)
+ND_SOLICIT, ND_ADVERT = 135, 136
+ICMP6_ECHO, ICMP6_ECHO_REPLY = 128, 129
+
+
+def family(six):
+    return socket.AF_INET6 if six else socket.AF_INET
 
 
 def tuned(sock):
@@ -52,11 +67,11 @@ def tuned(sock):
     return sock
 
 
-def sniffing_socket(interface, only_ipv4):
+def sniffing_socket(interface, only_ip):
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: nothing arrives before the filter is there
-    if only_ipv4:
-        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in ONLY_IPV4))
-        sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(ONLY_IPV4), ctypes.addressof(code)))
+    if only_ip:
+        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in ONLY_IP))
+        sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(ONLY_IP), ctypes.addressof(code)))
     sock.bind((interface, ETH_P_ALL))  # outgoing frames are shown to sockets for every protocol only
     return tuned(sock)
 
@@ -87,11 +102,12 @@ class Flow:
         self.number, self.sock = number, sock
         self.protocol = packets.PROTOCOLS[spec["protocol"]]
         self.destination = (spec["destination"], 0)
+        self.six = ":" in spec["destination"]
         self.ports = (spec["source_port"], spec["destination_port"])
         self.sent, self.got, self.errors, self.duplicates = [], {}, 0, 0
 
     def send(self):
-        data = packets.segment(self.protocol, *self.ports, self.number, len(self.sent))
+        data = packets.segment(self.protocol, *self.ports, self.number, len(self.sent), self.six)
         self.sent.append(time.time())
         try:
             self.sock.sendto(data, self.destination)
@@ -143,36 +159,46 @@ class Run:
     def _add_set(self, spec):
         flows = []
         for wanted in spec["flows"]:
-            flow = Flow(len(self.flows), wanted, self._sender(wanted["source_pid"], wanted["protocol"]))
+            six = ":" in wanted["destination"]
+            flow = Flow(len(self.flows), wanted, self._sender(wanted["source_pid"], wanted["protocol"], six))
             self._open_receiver(wanted)
             self.flows.append(flow)
             flows.append(flow)
         self.sets.append([0.0, 1.0 / spec["rate"], flows, 0, spec.get("count")])
 
-    def _sender(self, pid, protocol):
-        if (pid, protocol) not in self.senders:
-            sock = socket_in(pid, lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, packets.PROTOCOLS[protocol]))
+    def _sender(self, pid, protocol, six):
+        if (pid, protocol, six) not in self.senders:
+            number = packets.protocol_number(protocol, six)
+            sock = socket_in(pid, lambda: socket.socket(family(six), socket.SOCK_RAW, number))
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # raw sockets receive too; this one never reads
-            self.senders[pid, protocol] = sock
-        return self.senders[pid, protocol]
+            if six and protocol in packets.CHECKSUM_AT:  # IPv6 has no header checksum, so UDP's may not be 0
+                sock.setsockopt(socket.IPPROTO_IPV6, IPV6_CHECKSUM, packets.CHECKSUM_AT[protocol])
+            self.senders[pid, protocol, six] = sock
+        return self.senders[pid, protocol, six]
 
     def _open_receiver(self, wanted):
         port = wanted["destination_port"] if wanted["protocol"] == "udp" else 0
-        protocol = packets.PROTOCOLS[wanted["protocol"]]
-        key = (wanted["destination_pid"], protocol, port)
+        six = ":" in wanted["destination"]
+        protocol = packets.protocol_number(wanted["protocol"], six)
+        key = (wanted["destination_pid"], protocol, port, six)
         if key in self.receivers:
             return
         self.receivers.add(key)
 
         def make():
             if not port:
-                return tuned(socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol))
-            sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                return tuned(socket.socket(family(six), socket.SOCK_RAW, protocol))
+            sock = socket.socket(family(six), socket.SOCK_DGRAM)
             sock.bind(("", port))
             return tuned(sock)
 
         parse = packets.parse_payload if port else packets.parse_ipv4
+        if six and not port:  # a raw IPv6 socket is not shown the IP header
+
+            def parse(data):
+                return packets.parse_layer4(protocol, data)
+
         self.sockets.append((socket_in(key[0], make), self._flow_reader(parse)))
 
     def _flow_reader(self, parse):
@@ -185,7 +211,7 @@ class Run:
 
     def _uplink_reader(self, interface):
         def read(data, address, _at):
-            found = packets.parse_ipv4(memoryview(data)[14:])
+            found = packets.parse_ip(memoryview(data)[14:])
             if found:
                 direction = "out" if address[2] == PACKET_OUTGOING else "in"
                 self.seen[self.window][interface, direction, found[0]] += 1
@@ -193,12 +219,12 @@ class Run:
         return read
 
     def _host_reader(self, host):
-        own_ip = socket.inet_aton(host["ip"])
+        own_ip, own_ip6 = socket.inet_aton(host["ip"]), socket.inet_pton(socket.AF_INET6, host["ip6"])
 
         def read(data, address, _at):
             if address[2] == PACKET_OUTGOING or len(data) < 14:
                 return
-            kind = kind_of_unasked(data, address[1], own_ip)
+            kind = kind_of_unasked(data, address[1], own_ip, own_ip6)
             if kind:
                 self.unasked[self.window][kind] += 1
                 if kind != "lldp" and len(self.samples) < 20:
@@ -240,13 +266,19 @@ class Run:
             sock.close()
 
 
-def kind_of_unasked(data, ethertype, own_ip):
+def kind_of_unasked(data, ethertype, own_ip, own_ip6):
     """What a received frame is if this host did not ask for it and is not asked by it, else None."""
     to_many = bool(data[0] & 1)
     if ethertype == ETH_P_ARP:
         return None if data[ARP_TARGET] == own_ip else "arp"
     if ethertype == ETH_P_LLDP:
         return "lldp"
+    if ethertype == ETH_P_IPV6:
+        if data[IP6_NEXT_HEADER] == socket.IPPROTO_ICMPV6 and data[ICMP6_TYPE] in (ND_SOLICIT, ND_ADVERT):
+            mine = data[ND_TARGET] == own_ip6 if data[ICMP6_TYPE] == ND_SOLICIT else not to_many
+            return None if mine else "neighbour discovery"
+        if not to_many:
+            return None if data[IP6_DESTINATION] == own_ip6 else "foreign unicast"
     if ethertype == ETH_P_IP and not to_many:
         return None if data[IP_DESTINATION] == own_ip else "foreign unicast"
     return "broadcast" if to_many else "other"
@@ -262,9 +294,10 @@ class Pinger:
         self.waiting = {(a, b) for a in range(len(self.hosts)) for b in range(len(self.hosts)) if a != b}
         self.first, self.requests = {}, 0
         self.by_ip = {host["ip"]: index for index, host in enumerate(self.hosts)}
+        self.six = ":" in self.hosts[0]["ip"]
+        number = packets.protocol_number("icmp", self.six)
         self.sockets = [
-            socket_in(host["pid"], lambda: tuned(socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)))
-            for host in self.hosts
+            socket_in(host["pid"], lambda: tuned(socket.socket(family(self.six), socket.SOCK_RAW, number))) for host in self.hosts
         ]
 
     def tick(self):
@@ -281,7 +314,8 @@ class Pinger:
         return not self.waiting or now >= self.end
 
     def _request(self, a, b):
-        body = struct.pack("!BBHHH", 8, 0, 0, 0x4C00 + a, self.round & 0xFFFF)
+        kind = ICMP6_ECHO if self.six else 8  # of ICMPv6 the kernel fills the checksum in
+        body = struct.pack("!BBHHH", kind, 0, 0, 0x4C00 + a, self.round & 0xFFFF)
         total = sum(struct.unpack("!4H", body))
         checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
         self.requests += 1
@@ -289,8 +323,8 @@ class Pinger:
             self.sockets[a].sendto(body[:2] + struct.pack("!H", checksum) + body[4:], (self.hosts[b]["ip"], 0))
 
     def _reply(self, a, data, address, at):
-        header = (data[0] & 15) * 4
-        if len(data) >= header + 8 and data[header] == 0 and struct.unpack_from("!H", data, header + 4)[0] == 0x4C00 + a:
+        header, kind = (0, ICMP6_ECHO_REPLY) if self.six else ((data[0] & 15) * 4, 0)
+        if len(data) >= header + 8 and data[header] == kind and struct.unpack_from("!H", data, header + 4)[0] == 0x4C00 + a:
             pair = (a, self.by_ip.get(address[0], -1))
             if pair in self.waiting:
                 self.waiting.discard(pair)

@@ -32,6 +32,7 @@ class Options:
     openflow_port: int
     api_port: int
     datapath: str
+    ipv6: bool = False  # traffic goes over IPv6
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Lab:
         self._controller = Controller(self.options.manager, directory, openflow, api)
         self.log = self._controller.log
         self._controller.start()
-        self._fabric = Fabric(shape, openflow, self.options.datapath)
+        self._fabric = Fabric(shape, openflow, self.options.datapath, self.options.ipv6)
         self._fabric.build()
         self.started[shape] = self._come_up(self._fabric)
         self.settle()
@@ -119,7 +120,8 @@ class Lab:
 
     def _route_entries(self, leaf: int) -> int:
         """Entries of the route table that are not one of the leaf's own hosts."""
-        own = {f"nw_dst={host.ip}" for host in self.fabric.hosts_of(leaf)}
+        kind = "ipv6_dst" if self.options.ipv6 else "nw_dst"
+        own = {f"{kind}={host.ip}" for host in self.fabric.hosts_of(leaf)}
         matches = [line.split(" actions=")[0] for line in ovs.flows(f"l{leaf}", ROUTE_TABLE)]
         return sum(not any(part in own for part in match.replace(" ", ",").split(",")) for match in matches)
 

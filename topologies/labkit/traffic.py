@@ -21,11 +21,15 @@ IN_FLIGHT_S = 0.3
 
 @dataclass(frozen=True)
 class Endpoint:
+    """`ip` is the address traffic goes to: one of the other two."""
+
     name: str
     pid: int
     ip: str
     interface: str
     leaf: int
+    ip4: str
+    ip6: str
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class Traffic:
         return answer
 
     def start(self, sets: Sequence[FlowSet], sniff: Iterable[str] = (), sniff_hosts: Iterable[Endpoint] = ()) -> None:
-        hosts = [{"pid": host.pid, "interface": host.interface, "ip": host.ip} for host in sniff_hosts]
+        hosts = [{"pid": h.pid, "interface": h.interface, "ip": h.ip4, "ip6": h.ip6} for h in sniff_hosts]
         wanted = [{"rate": s.rate, "count": s.count, "flows": [flow.spec() for flow in s.flows]} for s in sets]
         self._send({"do": "start", "sets": wanted, "sniff": list(sniff), "sniff_hosts": hosts})
         self._answer(10)
