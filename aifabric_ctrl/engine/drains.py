@@ -237,6 +237,18 @@ class Drains:
             return known_drain
         return DrainTarget(ref.dpid, ref) if cable is None else DrainTarget(cable.a.dpid, cable.a, cable.b)
 
+    def switch_named(self, text: str) -> Dpid:
+        """A switch by name or datapath id.
+
+        Raises:
+            InvalidValue: there is none; names the closest.
+        """
+        record = self._switch_called(text)
+        if record is None:
+            known = [n for r in self._switches for n in (r.name, dpid_text(r.dpid)) if n]
+            raise InvalidValue(f"no switch is called {text!r}", _nearest(text, known))
+        return record.dpid
+
     def _switch_called(self, text: str) -> SwitchRecord | None:
         named = [r for r in self._switches if text and r.name == text]
         if len(named) > 1:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 
 from aifabric_ctrl.compile import Cache, compile_fabric, hosts_in, verify_contract
+from aifabric_ctrl.engine.audit import Audit
 from aifabric_ctrl.engine.bfd import BfdTurns
 from aifabric_ctrl.engine.context import Context
 from aifabric_ctrl.engine.discovery import Discovery
@@ -28,7 +29,7 @@ from aifabric_ctrl.engine.sync import Sync
 from aifabric_ctrl.engine.view import Convergence, EngineView
 from aifabric_ctrl.model import events as ev
 from aifabric_ctrl.model.effects import Answer, Effect, ReadTables
-from aifabric_ctrl.model.errors import ContractError
+from aifabric_ctrl.model.errors import ContractError, InvalidValue
 from aifabric_ctrl.model.fabric import Address, Fabric, PortRole
 from aifabric_ctrl.model.ids import Dpid, PortRef, dpid_text
 from aifabric_ctrl.model.intent import Intent
@@ -60,6 +61,7 @@ class Engine:
         self._neighbours = Neighbours(self._context, self._switches, self._hosts)
         self._intake = Intake(self._context, self._switches, self._discovery, self._hosts, self._holding, self._neighbours)
         self._sync = Sync(self._context, self._switches)
+        self._audit = Audit(self._context, self._switches)
         self._fences = Fences()
         self._cache = Cache()
         self._desired = Desired({})
@@ -137,8 +139,18 @@ class Engine:
     def _operator_asked(self, event: ev.OperatorAsked) -> None:
         if event.verb in ("drain", "undrain"):
             self._changed |= self._drains.ask(event, self._snapshot.fabric)
+        elif event.verb in ("audit", "repair"):
+            self._audit_asked(event)
         else:
             self._context.emit(Answer(event.request, False, f"{event.verb!r} is not something this controller does"))
+
+    def _audit_asked(self, event: ev.OperatorAsked) -> None:
+        try:
+            wanted = {self._drains.switch_named(event.target)} if event.target else {r.dpid for r in self._switches}
+        except InvalidValue as error:
+            self._context.emit(Answer(event.request, False, f"{error.what}; {error.do}"))
+            return
+        self._audit.ask(event.request, wanted, repair=event.verb == "repair")
 
     def _blueprint_read(self, event: ev.BlueprintRead) -> None:
         if event.refused:
@@ -188,6 +200,13 @@ class Engine:
             self._cause = (text, at)
 
     def _tables_read(self, event: ev.TablesRead) -> None:
+        record = self._switches.of_session(event.session)
+        if record is not None and record.synced is not None and record.believed is not None:
+            self._audit.read(record, event)  # a later look; what differs comes back from its comparison
+            return
+        self._adopt(event)
+
+    def _adopt(self, event: ev.TablesRead) -> None:
         if not self._sync.read(event):
             return
         self._changed = True
@@ -221,6 +240,8 @@ class Engine:
     def flush(self, now: float) -> list[Effect]:
         """Compile and send what changed.  Call when no event is waiting; cheap when nothing changed."""
         self._context.now = max(self._context.now, now)
+        for wrong in self._audit.work():
+            self._adopt(wrong)
         for _ in range(STEPS_PER_FLUSH):
             opened = self._open_fences()
             if self._links.dirty:
@@ -344,6 +365,7 @@ class Engine:
             self._sync.next_look(),
             self._bfd.next_deadline(),
             self._drains.next_deadline(),
+            self._audit.next_deadline(),
         )
         return min((d for d in deadlines if d is not None), default=None)
 
@@ -369,6 +391,7 @@ class Engine:
             journal=tuple(self._context.journal),
             counters=dict(self._context.counters),
             convergence=tuple(self._convergence),
+            audits=dict(self._audit.last),
             drains=tuple((d, self._drains.text(t)) for t, d in sorted(self._drains.by_target.items(), key=lambda x: str(x[0]))),
         )
 

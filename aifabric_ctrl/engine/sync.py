@@ -51,10 +51,7 @@ class Sync:
         record = self._switches.of_session(event.session)
         if record is None:
             return False
-        there = Believed.from_read(event.flows, event.groups, event.meters)
-        if record.synced is not None and record.believed is not None and not self._differs(record, record.believed, there):
-            return False
-        record.believed = there
+        record.believed = Believed.from_read(event.flows, event.groups, event.meters)
         record.reread_at = self._context.now + self._context.intent.reread_s * (1 + stable_hash(str(record.dpid), 8) / 256)
         record.synced, record.base_sent = None, False
         record.foreign = event.foreign
@@ -69,19 +66,6 @@ class Sync:
         if event.foreign:
             text = f"{record.text}: {len(event.foreign)} objects are not ours; left alone (first: {event.foreign[0]})"
             self._context.note_quietly(record.dpid, "warning", "foreign_objects", text, {"dpid": dpid_text(record.dpid)})
-        return True
-
-    def _differs(self, record: SwitchRecord, believed: Believed, there: Believed) -> bool:
-        """A later read-back shows something we did not do; one that crossed a plan of ours says nothing."""
-        if not record.read_clean or record.outstanding:
-            return False
-        pairs = ((believed.flows, there.flows), (believed.groups, there.groups), (believed.meters, there.meters))
-        wrong = sum(len(dict(a).items() ^ dict(b).items()) for a, b in pairs)
-        if not wrong:
-            return False
-        self._context.count("tables_differed")
-        text = f"{record.text}: {wrong} entries are not as we left them (changed behind our back?); put right"
-        self._context.note_quietly(record.dpid, "alarm", "tables_differ", text, {"dpid": dpid_text(record.dpid)})
         return True
 
     def _reread(self, record: SwitchRecord) -> None:

@@ -43,6 +43,29 @@ class SwitchStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One object of an audit: ``kind`` is missing, excess, different or refused; ``why`` it should exist."""
+
+    kind: str
+    object: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """What an audit of one switch found.  ``state`` is audited, away or busy (did not come to rest)."""
+
+    state: str
+    at_s: float
+    differences: int = 0
+    findings: tuple[Finding, ...] = ()
+    foreign: tuple[str, ...] = ()
+    flows: int = 0
+    groups: int = 0
+    meters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class JournalEntry:
     """One line of the journal; ids rise by one, so a reader can ask for what came after the last it saw."""
 
@@ -87,4 +110,5 @@ class EngineView:
     journal: Sequence[JournalEntry] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
     convergence: Sequence[Convergence] = ()
+    audits: Mapping[Dpid, AuditResult] = field(default_factory=dict)  # the last of each switch
     drains: Sequence[tuple[Drain, str]] = ()  # each with its target as people know it

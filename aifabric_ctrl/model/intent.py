@@ -40,6 +40,8 @@ class Intent:
     # Others may write to a switch as well.
     reread_s: float = 30.0  # quiet switches are read back again this often; 0: only when they connect
 
+    audit_repair: bool = True  # what such a look finds changed is put right
+
     # Hosts.
     host_age_s: float = 300.0  # silence before probing; Linux itself forgets neighbours in 60 s
     host_probe_s: float = 0.3  # per probe; three unanswered ones age a host out

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ _DO_TOKEN = (
     "run this as the controller's user, with its AIFABRIC_STATE_DIR or AIFABRIC_CONFIG;"
     " or give --token-file FILE, or the token in AIFABRIC_TOKEN"
 )
+SLOW_S = 2.0
 FOLLOW_WAIT_S = 25
 RETRY_S = 1.0
 
@@ -320,6 +322,30 @@ def undrain(ctx: click.Context, as_json: bool, target: str, reason: str, token_f
     """Use again what was drained."""
     fields = {"target": target, "reason": reason, "who": _who()}
     _show(_client(ctx.obj).post("undrain", fields, _token(token_file)), as_json, lambda page, answer: page.line(answer["text"]))
+
+
+@_verb("aifabric audit", "aifabric audit leaf1 --repair")
+@click.argument("switch", metavar="[SWITCH]", default="")
+@click.option("--repair", is_flag=True, help="Put right what is ours; foreign entries are left.")
+@_TOKEN_FILE
+@click.pass_context
+def audit(ctx: click.Context, as_json: bool, switch: str, repair: bool, token_file: str | None) -> None:
+    """Read switches back and compare them with what they should hold.
+
+    Missing, excess and different entries with the reason they should exist; foreign ones are listed and left.
+    Waits until every read is back.  Exit status 0 clean, 1 differences or a switch that did not come to rest.
+    """
+    fields = {"target": switch, "repair": repair, "who": _who()}
+    client, token = _client(ctx.obj), _token(token_file)
+    timer = threading.Timer(SLOW_S, click.echo, ["reading the switches back ..."], {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        answer = client.post("audit", fields, token)
+    finally:
+        timer.cancel()
+    _show(answer, as_json, render.audit)
+    ctx.exit(0 if answer["clean"] else BAD_NEWS)
 
 
 @_verb("aifabric drains")

@@ -119,6 +119,21 @@ def status(page: Page, answer: Json) -> None:
         events(page, answer)
 
 
+def audit(page: Page, answer: Json) -> None:
+    """Each switch, then each finding."""
+    page.line(answer["text"])
+    rows = answer["switches"]
+    page.table(
+        ("switch", "state", "flows", "groups", "meters", "differences", "foreign"),
+        ((r["switch"], r["state"], r["flows"], r["groups"], r["meters"], r["differences"], len(r["foreign"])) for r in rows),
+    )
+    found = [(r["switch"], f["kind"], f["object"], f["why"]) for r in rows for f in r["findings"]]
+    found += [(r["switch"], "foreign", text, "not ours; left alone") for r in rows for text in r["foreign"]]
+    if found:
+        page.line()
+        page.table(("switch", "finding", "what", "why it should exist"), found)
+
+
 def drains(page: Page, answer: Json) -> None:
     """What operators keep traffic off."""
     if not answer["drains"]:

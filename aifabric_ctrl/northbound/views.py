@@ -274,6 +274,7 @@ def _switch(view: EngineView, switch: Switch) -> Json:
         "connected": switch.connected,
         "sync": state.sync,
         "drained": switch.drained,
+        "audit": _audit(view, switch.dpid),
         "flows": state.flows,
         "groups": state.groups,
         "meters": state.meters,
@@ -283,6 +284,12 @@ def _switch(view: EngineView, switch: Switch) -> Json:
         "fail_mode": state.fail_mode,
         "ports": [_port(view, switch, switch.ports[n]) for n in sorted(switch.ports)],
     }
+
+
+def _audit(view: EngineView, dpid: Dpid) -> Json | None:
+    """When its tables were last compared, and how many entries were not as they should be."""
+    result = view.audits.get(dpid)
+    return None if result is None else {"s_ago": _round(max(0.0, view.now_s - result.at_s)), "differences": result.differences}
 
 
 def _port(view: EngineView, switch: Switch, port: Port) -> Json:

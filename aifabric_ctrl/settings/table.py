@@ -165,6 +165,9 @@ _DISCOVERY = (
     _intent("hold_down_max_s", seconds(0, 3600), "s", "the doubling ends here", "engine"),
     _intent("reread_s", seconds(0, 86_400), "s", "quiet switches are read back this often; 0: only on connecting", "engine"),
     _intent(
+        "audit_repair", SWITCH, "", "what such a look finds changed is put right; off: only by aifabric audit --repair", "engine"
+    ),
+    _intent(
         "drain_floor_percent",
         whole(0, 100),
         "%",
